@@ -211,7 +211,7 @@ def real_cells(options, launch, at):
     # Starts depend on the order of the genes.
     for name, own in (("raw", order), ("outside", outside)):
         write_table(at / f"{name}.csv", counts[own], cells[own], genes, common)
-    recipe = ["--log1p", "--variable-columns", options.genes]
+    recipe = ["--keep-counts", "--variable-columns", options.genes]
     began = time.monotonic()
     joint = ["raw-{party}.csv", "--common-columns", *RARE, *recipe, "--output", "cells-{party}.csv"]
     run([*launch, "prepare", "counts", *joint, "--save-rules", "rules.json"], at)

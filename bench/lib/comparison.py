@@ -397,9 +397,9 @@ def overview_lines(rows, path):
     lines = [
         "",
         wrap(
-            "Time to 1.01 times the lowest error that any program reached on the matrix, start included, loading and "
-            f"evaluation not; medians of {count} alternating rounds, each program with its default start and another "
-            "seed in each round. A ratio is the time of the fastest other program divided by that of `auto`: median "
+            "Time to 1.01 times the lowest error that any program reached on the matrix. It includes the start, but "
+            f"neither loading nor evaluation. Medians of {count} alternating rounds, each program with its default start "
+            "and another seed in each round. A ratio is the time of the fastest other program divided by that of `auto`: median "
             f"and range over rounds ([setup, all programs and curves]({path}))."
         ),
         "",
@@ -410,8 +410,8 @@ def overview_lines(rows, path):
     if early := stopped_early(rows):
         lines += [
             wrap(
-                "These runs ended above the target within three times the time of `auto`, so that the time of the "
-                "program is not known (in brackets: how many times as long as `auto` it ran):"
+                "These runs ended above the target within three times the time of `auto`. The time of the program is "
+                "not known (in brackets: how many times as long as `auto` it ran):"
             ),
             "",
             *early,

@@ -92,13 +92,7 @@ def nmf(
     adata = adata.copy() if copy else adata
     X, used, use_highly_variable = _annotated.chosen(adata, layer, use_highly_variable)
     model = NMF(n_components, random_state=random_state, **params)
-    if layer is None and "log1p" in adata.uns and checked_loss(model.beta_loss) == 1:
-        warnings.warn(
-            "the Kullback-Leibler divergence is for counts, and adata.X has logarithms (adata.uns['log1p']); give layer= with the "
-            "counts, or use the default loss",
-            UserWarning,
-            stacklevel=2,
-        )
+    _warn_of_logarithms(adata, layer, checked_loss(model.beta_loss))
     cells = model.fit_transform(X)
     genes = np.zeros((adata.n_vars, model.n_components_), dtype=model.components_.dtype)
     genes[used] = model.components_.T
@@ -118,6 +112,16 @@ def nmf(
         "n_iter": model.n_iter_,
     }
     return adata if copy else None
+
+
+def _warn_of_logarithms(adata: Any, layer: Optional[str], beta: Optional[float]) -> None:
+    if layer is None and "log1p" in adata.uns and beta == 1:
+        warnings.warn(
+            "the Kullback-Leibler divergence is for counts, and adata.X has logarithms (adata.uns['log1p']); give layer= with the "
+            "counts, or use the default loss",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def project(
@@ -303,6 +307,7 @@ def choose_k(
         raise ValueError("layer and use_highly_variable are for AnnData, not for a matrix")
     if annotated:
         X, used, _ = _annotated.chosen(data, layer, use_highly_variable)
+        _warn_of_logarithms(data, layer, _BETAS.get(method or "") if beta_loss is None else checked_loss(beta_loss))
         names = data.var_names[used]
     else:
         X, names = data, getattr(data, "columns", None)

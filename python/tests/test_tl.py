@@ -187,6 +187,8 @@ def test_logarithms_are_no_counts_for_the_divergence(cells):
     logs.X, logs.uns["log1p"] = logs.layers["log"], {}
     with pytest.warns(UserWarning, match="is for counts, and adata.X has logarithms"):
         fednmf.tl.nmf(logs, n_components=2, beta_loss="kl", max_iter=3, tol=0)
+    with pytest.warns(UserWarning, match="is for counts, and adata.X has logarithms"):
+        fednmf.tl.choose_k(logs, [2], n_runs=1, method="kl-cd", max_iter=3)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)

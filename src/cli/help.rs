@@ -21,14 +21,14 @@ static NAMED: [(&str, &[(&str, &str)]); 2] = [
             ("serve", "the hub"),
             ("approve", "agree to a run"),
             ("audit", "verify, attack, report"),
-            ("account", "epsilon and budgets"),
-            ("keygen", "test certificates"),
+            ("account", "budgets"),
+            ("keygen", "test keys"),
         ],
     ),
     ("The program", &[("list", "methods"), ("generate", "a matrix"), ("completions", ""), ("man", "")]),
 ];
-/// The width of a line.
-const WIDTH: usize = 100;
+/// The width of a terminal that nobody has made wider.
+const WIDTH: usize = 80;
 
 /// The options that most runs have.
 const OPTIONS: [&str; 8] = ["input", "components", "algo", "output", "max_iters", "tol", "threads", "seed"];
@@ -71,9 +71,7 @@ fn short() -> String {
             let _ = writeln!(out, "  {:22} {}", typed(arg), clause(&arg.get_help().map(ToString::to_string)));
         }
     }
-    out.push_str(
-        "\n'fednmf --help' has all options, 'fednmf COMMAND -h' those of a command, 'fednmf list' the methods\n",
-    );
+    out.push_str("\nAll options: 'fednmf --help', 'fednmf COMMAND -h'; methods: 'fednmf list'\n");
     out
 }
 

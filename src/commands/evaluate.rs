@@ -262,7 +262,7 @@ fn text(
     let beside = beside.into_iter().find(|measure| value(measure.key()).is_some());
     let leading = beside.or_else(|| Some(provenance.method?.measure)).unwrap_or(Measure::RelativeError);
     let mut shown: Vec<String> =
-        leading.leading(value).iter().map(|(m, x)| format!("{} {x:.6}", m.label_with(provenance.beta))).collect();
+        leading.leading(value).iter().map(|(m, x)| m.with_value(*x, provenance.beta)).collect();
     shown.extend(value("rmse").map(|x| format!("RMSE {x:.6} on the observed entries")));
     let note = if note.is_empty() { note } else { format!("; {note}") };
     let of_party = party.map_or_else(String::new, |party| format!("party {party}: "));

@@ -28,6 +28,8 @@ pub enum Scale {
 /// The rows of a factor.
 pub struct FactorRows {
     pub weights: Array2<f64>,
+    /// The sum of each component of the other factor, at the scale of `weights`; only with [`Scale::Balanced`].
+    pub other_sums: Vec<f64>,
     names: Option<Vec<String>>,
 }
 
@@ -54,13 +56,16 @@ impl FactorRows {
         };
         let mut weights = read(name)?;
         let mut scales: Vec<f64> = norms(&weights).into_iter().map(|own| 1.0 / own).collect();
+        let mut other_sums = Vec::new();
         if scale == Scale::Balanced {
-            for (scale, other) in scales.iter_mut().zip(norms(&read(other)?)) {
-                *scale = (*scale * other).sqrt();
+            let other = read(other)?;
+            for (scale, norm) in scales.iter_mut().zip(norms(&other)) {
+                *scale = (*scale * norm).sqrt();
             }
+            other_sums = other.columns().into_iter().zip(&scales).map(|(column, scale)| column.sum() / scale).collect();
         }
         for (mut column, scale) in weights.columns_mut().into_iter().zip(scales) {
-            if scale > 0.0 && scale.is_finite() {
+            if scale.is_finite() {
                 column.mapv_inplace(|x| x * scale);
             }
         }
@@ -75,7 +80,7 @@ impl FactorRows {
                 names::hint_at_header(list.len(), weights.nrows())
             )));
         }
-        Ok(FactorRows { weights, names: named.or(known) })
+        Ok(FactorRows { weights, other_sums, names: named.or(known) })
     }
 
     /// The names of all rows, if they are known.

@@ -252,8 +252,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
                     format!("U and V{sorted} are in {}.", to.path.display())
                 },
             );
-            let divergence = divergence
-                .map_or_else(String::new, |(measure, x)| format!("{} {x:.6}, ", measure.label_with(run.beta)));
+            let divergence =
+                divergence.map_or_else(String::new, |(measure, x)| format!("{}, ", measure.with_value(x, run.beta)));
             let used = common
                 .map_or_else(String::new, |common| format!(", of whose columns {} are used", n - common.ignored()));
             print_line(&format!("{divergence}relative error {error:.6} ({m} x {n}{used}, k = {k}). {output}"))?;

@@ -51,6 +51,29 @@ fn rules_of_one_matrix_serve_another() {
     }
 }
 
+/// The divergence is for counts; with logarithms a run and a sweep say so.
+#[test]
+fn logarithms_of_counts_are_noticed_with_the_divergence() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let done = |line: String| {
+        let run = fednmf(0, &line).run();
+        assert_eq!(run.code, Some(0), "{line}: {}", run.stderr);
+        run.stderr
+    };
+    done(format!("generate sparse,m=60,n=80,density=0.5,values=counts,seed=1 -o {}", file("counts.mtx")));
+    for (name, how) in [("logs.mtx", "--log1p"), ("shares.mtx", ""), ("same.mtx", "--keep-counts")] {
+        done(format!("prepare counts {how} {} -o {}", file("counts.mtx"), file(name)));
+        let sweep = format!("sweep --k 2 --runs 1 --max-iters 2 --output {}", file(&format!("{name}-sweep")));
+        for line in ["-k 2 --max-iters 2", sweep.as_str()] {
+            let says = done(format!("{line} --loss kl --input {}", file(name)));
+            assert_eq!(says.contains("look like logarithms of counts"), name == "logs.mtx", "{line}, {name}: {says}");
+        }
+        let says = done(format!("-k 2 --max-iters 2 --input {}", file(name)));
+        assert!(!says.contains("logarithms"), "{name}: {says}");
+    }
+}
+
 /// A command replaces what it wrote itself, and neither an input nor what anybody changed.
 #[test]
 fn own_outputs_are_replaced_and_others_are_not() {

@@ -698,7 +698,7 @@ fn values_of_several_parties_are_not_counted_or_moved_without_a_word() {
     let warned = |ranks: usize| {
         let done = fednmf(ranks, one).arg(data("digits.npy")).run();
         assert_eq!(done.code, Some(0), "{}", done.stderr);
-        done.stderr.contains("entries pass between them in the clear")
+        done.stderr.contains("no data is private in this run")
     };
     assert!(warned(2) && !warned(1));
 }

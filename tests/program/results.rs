@@ -541,6 +541,10 @@ fn an_infinite_divergence_is_explained() {
         let (json, messages) = told(fednmf(2, command).arg(at("f.h5")).arg("--input").arg(at("new.npy")));
         assert!(json.contains("\"kl_divergence\":null") && messages.contains("is infinite"), "{json}{messages}");
     }
+    for command in ["evaluate", "project"] {
+        let (text, _) = told(fednmf(2, command).arg(at("f.h5")).arg("--input").arg(at("new.npy")));
+        assert!(text.starts_with("infinite KL divergence, relative error 0."), "{text}");
+    }
 }
 
 /// Columns of the factors that new rows lack are left out of the fit, as if they were missing, and other columns are ignored.

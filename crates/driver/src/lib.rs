@@ -30,6 +30,7 @@ pub mod inspect;
 mod iterate;
 pub mod kernels;
 mod load;
+mod logarithms;
 pub mod metadata;
 pub mod missing;
 pub mod model_selection;
@@ -69,6 +70,7 @@ pub use checkpoint::Checkpointer;
 pub use checks::check_size;
 pub use iterate::{Driver, Evaluation, Limits, Observer, Stop, Trajectory};
 pub use load::tell_of_duplicates;
+pub use logarithms::warning_of_logarithms;
 
 /// Runs a factorisation; returns the exit code. Collective.
 ///

@@ -17,6 +17,7 @@ use fednmf_linalg::Real;
 use fednmf_methods::description::Partition;
 
 use super::checks::{check_form, check_size};
+use super::logarithms::warning_of_logarithms;
 use super::open::OpenFiles;
 use super::plan::{Planned, divided};
 use super::{disclosure, grid, missing, notes, streaming};
@@ -123,6 +124,9 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     }
     tell_of_duplicates(loaded.data.duplicates, &loaded.planned.input, &mut loaded.progress);
     loaded.warn_of_missing_entries(comm);
+    if let Some(warning) = warning_of_logarithms(loaded.planned.description().measure, loaded.data.blocks.first()) {
+        loaded.progress.warn(&warning);
+    }
     if let Some(block) = loaded.data.blocks.first() {
         check_form(loaded.planned.description(), block).map_err(Error::on_all_ranks)?;
     }
@@ -154,8 +158,8 @@ fn warn_of_shared_parties(planned: &Planned, comm: &Communicator, progress: &mut
     let input = &planned.input;
     if planned.shows_entries(comm.size()) {
         progress.warn(
-            "all ranks read the same file, so entries pass between them in the clear and no data is private in this run; give \
-             each party a file of its own: --input rows-{party}.npy",
+            "all ranks read the same file, so no data is private in this run; give each party a file of its own: \
+             --input rows-{party}.npy",
         );
     }
     // Without masks and owners the ranks are one domain of trust: only files of parties say that there are others.

@@ -420,7 +420,7 @@ impl Planned {
         if self.is_private() && (self.method.masks_sums() || noised) { Access::OwnerOnly } else { Access::Default }
     }
 
-    /// Whether the data of several parties are in one file, so that entries pass between the ranks while it is loaded.
+    /// Whether the data of several parties are in one file, of which a rank may read entries of others, or send them.
     pub fn shows_entries(&self, ranks: usize) -> bool {
         let one_file = matches!(self.input.source, Source::File { .. }) && !self.input.by_party();
         one_file && self.is_private() && self.parties.count > 1 && ranks > 1

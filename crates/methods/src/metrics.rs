@@ -72,6 +72,12 @@ impl Measure {
         }
     }
 
+    /// The name and a value of six digits.
+    pub fn with_value(self, value: f64, beta: Option<f64>) -> String {
+        let label = self.label_with(beta);
+        if value.is_infinite() { format!("infinite {label}") } else { format!("{label} {value:.6}") }
+    }
+
     /// The measure as a loss, which is 0 for a perfect fit and which `--tol` watches: 1 − F1, otherwise the value itself.
     pub fn loss(self, value: f64) -> f64 {
         if self == Measure::F1 { 1.0 - value } else { value }

@@ -84,6 +84,16 @@ pub fn number(x: f64) -> String {
     }
 }
 
+/// Ticks with their labels: short numbers, unless these are not the ticks; then as many decimals as the ticks differ in.
+pub fn labelled(ticks: Vec<f64>) -> Vec<(f64, String)> {
+    let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
+    let is_exact = |x: f64| number(x).parse().is_ok_and(|shown: f64| (shown - x).abs() <= 0.01 * step);
+    let decimals = (-step.log10().floor()).clamp(0.0, 12.0) as usize;
+    let short = ticks.iter().all(|x| is_exact(*x));
+    let label = |x: f64| if short { number(x) } else { format!("{x:.decimals$}") };
+    ticks.into_iter().map(|x| (x, label(x))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +117,18 @@ mod tests {
         assert!((one.place(3.0).unwrap() - 0.5).abs() < 1e-9 && !one.ticks(4).is_empty());
         assert!(Axis::linear([0.0].into_iter(), true).unwrap().place(0.0).is_some());
         assert!(Axis::of_errors([0.0, 0.0].into_iter()).is_some());
+    }
+
+    #[test]
+    fn labels_are_the_ticks() {
+        let labels = |values: [f64; 2], wanted: usize| -> Vec<String> {
+            let ticks = Axis::of_errors(values.into_iter()).unwrap().ticks(wanted);
+            labelled(ticks).into_iter().map(|(_, label)| label).collect()
+        };
+        assert_eq!(labels([0.90555, 0.9057], 4), ["0.90555", "0.90560", "0.90565", "0.90570"]);
+        assert_eq!(labels([123_400.0, 123_500.0], 2), ["123400", "123450", "123500"]);
+        assert_eq!(labels([0.3, 0.42], 5), ["0.3", "0.35", "0.4"]);
+        assert!(labels([3.0, 3.0], 1).is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Charts: lines over an axis, stacked bars, plain bars.
 
-use crate::axis::{Axis, number};
+use crate::axis::{Axis, labelled, number};
 use crate::svg::{Anchor, COLOURS, INK, PALE, Svg, short};
 
 /// A line of a chart.
@@ -54,7 +54,8 @@ impl Lines<'_> {
             false => Axis::of_errors(values.into_iter())?,
         };
         let (height, bottom) = (330.0, 46.0);
-        let left = left_of(&y.ticks(6));
+        let ticks = labelled(y.ticks(6));
+        let left = left_of(&ticks);
         // The name of a single line is in the title of the page.
         let right = if self.series.len() > 1 { WIDTH - NAMES } else { WIDTH - 20.0 };
         // Marks have their labels above the chart.
@@ -64,17 +65,18 @@ impl Lines<'_> {
             Some((left + x * (right - left), floor - y * (floor - top)))
         };
         let mut svg = Svg::new(WIDTH, height);
-        for tick in y.ticks(6) {
+        for (tick, label) in ticks {
             let Some(place) = y.place(tick) else { continue };
             let h = floor - place * (floor - top);
             svg.line((left, h), (right, h), PALE);
-            svg.text((left - 6.0, h + 4.0), Anchor::End, 12.0, &number(tick));
+            svg.text((left - 6.0, h + 4.0), Anchor::End, 12.0, &label);
         }
-        for tick in x.ticks(8).into_iter().filter(|tick| !self.whole || (tick - tick.round()).abs() < 1e-9) {
+        let across = x.ticks(8).into_iter().filter(|tick| !self.whole || (tick - tick.round()).abs() < 1e-9);
+        for (tick, label) in labelled(across.collect()) {
             let Some(place) = x.place(tick) else { continue };
             let w = left + place * (right - left);
             svg.line((w, floor), (w, floor + 5.0), INK);
-            svg.text((w, floor + 19.0), Anchor::Middle, 12.0, &number(tick));
+            svg.text((w, floor + 19.0), Anchor::Middle, 12.0, &label);
         }
         svg.line((left, floor), (right, floor), INK);
         svg.line((left, top), (left, floor), INK);
@@ -129,10 +131,10 @@ impl Lines<'_> {
     }
 }
 
-/// The left end of an axis whose labels are those of `ticks`, with room for them and for its title.
-fn left_of(ticks: &[f64]) -> f64 {
+/// The left end of an axis with these ticks, with room for their labels and for its title.
+fn left_of(ticks: &[(f64, String)]) -> f64 {
     const LETTER: f64 = 7.0;
-    let longest = ticks.iter().map(|tick| number(*tick).chars().count()).max().unwrap_or(0);
+    let longest = ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
     LEFT.max(32.0 + LETTER * longest as f64)
 }
 
@@ -164,11 +166,11 @@ pub fn stacked(title: &str, unit: &str, parts: &[String], rows: &[(String, Vec<f
     let height = TOP + (space + 50.0).max(16.0 * (parts.len().min(NAMED + 1) as f64 + 1.0));
     let (left, right, floor) = (LEFT + 26.0, WIDTH - NAMES, TOP + space + 4.0);
     let mut svg = Svg::new(WIDTH, height);
-    for tick in x.ticks(7) {
+    for (tick, label) in labelled(x.ticks(7)) {
         let Some(place) = x.place(tick) else { continue };
         let w = left + place * (right - left);
         svg.line((w, TOP), (w, floor), PALE);
-        svg.text((w, floor + 15.0), Anchor::Middle, 12.0, &number(tick));
+        svg.text((w, floor + 15.0), Anchor::Middle, 12.0, &label);
     }
     for (i, (name, sizes)) in rows.iter().enumerate() {
         let y = TOP + thick * i as f64;

@@ -242,7 +242,8 @@ pub fn matches(found: &Matches, (rows, columns): (&Factors, &Factors), (first, s
     svg.finish(&format!("Components of {first} and {second}"), &format!("{}.", description.join("; ")))
 }
 
-/// The cosines between all components of several runs, cluster by cluster: `clusters` has the cluster of each.
+/// The cosines between all components of several runs, cluster by cluster: `clusters` has for each the component of the consensus
+/// that its cluster makes.
 pub fn similarities(cosines: &Array2<f64>, clusters: &[usize]) -> String {
     let n = clusters.len();
     let cells = n.min(CELLS);
@@ -261,10 +262,10 @@ pub fn similarities(cosines: &Array2<f64>, clusters: &[usize]) -> String {
         let (sum, count) = between.fold((0.0, 0), |(sum, count), cosine| (sum + cosine, count + 1));
         let mean = if count > 0 { format!("mean cosine {:.3}", sum / f64::from(count)) } else { "one run".into() };
         if size / most as f64 >= 13.0 {
-            svg.text((left - 6.0, middle + 4.0), Anchor::End, 11.0, &format!("cluster {}", cluster + 1));
+            svg.text((left - 6.0, middle + 4.0), Anchor::End, 11.0, &format!("component {cluster}"));
             svg.text((left + size + 8.0, middle + 4.0), Anchor::Start, 11.0, &mean);
         }
-        description.push(format!("cluster {}: {mean}", cluster + 1));
+        description.push(format!("component {cluster}: {mean}"));
     }
     svg.finish("Similarity of the components of all runs", &format!("{}.", description.join("; ")))
 }
@@ -330,6 +331,6 @@ mod tests {
         assert!(svg.contains("1: 0.900, component 0; 0: none.") && svg.contains("b&lt;"), "{svg}");
         let cosines = array![[1.0, 0.8, 0.1], [0.8, 1.0, 0.0], [0.1, 0.0, 1.0]];
         let svg = similarities(&cosines, &[0, 0, 1]);
-        assert!(svg.contains("cluster 1: mean cosine 0.800;") && svg.contains(">cluster 2<"), "{svg}");
+        assert!(svg.contains("component 0: mean cosine 0.800;") && svg.contains(">component 1<"), "{svg}");
     }
 }

@@ -107,7 +107,7 @@ pub struct Factors {
     pub shown: Array2<f64>,
     /// Index of each component in the file.
     pub number: Vec<usize>,
-    /// ‖u_j v_jᵀ‖_F divided by the sum of these norms; `None` if a factor is not in the file.
+    /// The sum of the entries of u_j v_jᵀ divided by that of U Vᵀ; `None` if a factor is not in the file.
     pub share: Option<Vec<f64>>,
 }
 
@@ -132,10 +132,9 @@ impl Factors {
         let mut weight: Vec<f64> = shown.columns().into_iter().map(|c| c.dot(&c).sqrt()).collect();
         let mut share = None;
         if stored.has(other) {
-            let norms = norms(stored, other, k)?;
+            let (norms, sums) = norms_and_sums(stored, other, k)?;
             weight.iter_mut().zip(norms).for_each(|(w, n)| *w *= n);
-            let total: f64 = weight.iter().sum();
-            share = Some(weight.iter().map(|w| if total > 0.0 { w / total } else { 0.0 }).collect::<Vec<f64>>());
+            share = Some(shares(absolute_sums(&shown.view()).iter().zip(&sums).map(|(a, b)| a * b)));
         }
         let mut number: Vec<usize> = (0..k).collect();
         number.sort_by(|&a, &b| weight[b].total_cmp(&weight[a]));
@@ -177,11 +176,9 @@ impl Factors {
             return Ok(None);
         }
         let k = self.number.len();
-        let norms: Vec<f64> = self.shown.columns().into_iter().map(|c| c.dot(&c).sqrt()).collect();
-        let shares = |part: &ArrayView2<'_, f64>, i: usize| -> Vec<f64> {
-            let terms: Vec<f64> = self.number.iter().zip(&norms).map(|(&j, norm)| part[[i, j]].abs() * norm).collect();
-            let total: f64 = terms.iter().sum();
-            terms.iter().map(|x| if total > 0.0 { x / total } else { 0.0 }).collect()
+        let sums = absolute_sums(&self.shown.view());
+        let shares = |part: &ArrayView2<'_, f64>, i: usize| {
+            shares(self.number.iter().zip(&sums).map(|(&j, sum)| part[[i, j]].abs() * sum))
         };
         // The dominant component of each line, k for a line without any, and its share.
         let mut dominant = Vec::<(usize, f64)>::new();
@@ -239,7 +236,7 @@ impl Factors {
 
 /// How the lines of a matrix use the components.
 pub struct Usage {
-    /// For each component the number of lines in which it is dominant: has the largest share of Σ_j |u_j| ‖v_j‖.
+    /// For each component the number of lines in which it is dominant: has the largest share of the line's sum in U Vᵀ.
     pub counts: Vec<usize>,
     /// The mean shares of the components (k × cells) in lines that follow each other in the order of their dominant component.
     pub means: Array2<f64>,
@@ -271,13 +268,26 @@ fn each_part(stored: &Stored, name: &str, k: usize, mut of: impl FnMut(usize, Ar
     Ok(())
 }
 
-/// The norm of each component of a factor.
-fn norms(stored: &Stored, name: &str, k: usize) -> Result<Vec<f64>> {
-    let mut squares = vec![0.0; k];
+/// The norm of each component of a factor, and the sum of its magnitudes.
+fn norms_and_sums(stored: &Stored, name: &str, k: usize) -> Result<(Vec<f64>, Vec<f64>)> {
+    let (mut squares, mut sums) = (vec![0.0; k], vec![0.0; k]);
     each_part(stored, name, k, |_, part| {
         part.columns().into_iter().zip(&mut squares).for_each(|(c, square)| *square += c.dot(&c));
+        absolute_sums(&part).iter().zip(&mut sums).for_each(|(own, sum)| *sum += own);
     })?;
-    Ok(squares.into_iter().map(f64::sqrt).collect())
+    Ok((squares.into_iter().map(f64::sqrt).collect(), sums))
+}
+
+/// The sum of the magnitudes in each column: noise may have left negative entries.
+fn absolute_sums(factor: &ArrayView2<'_, f64>) -> Vec<f64> {
+    factor.columns().into_iter().map(|c| c.iter().map(|x| x.abs()).sum()).collect()
+}
+
+/// Each term divided by the sum of all; zeros if that is zero.
+fn shares(terms: impl Iterator<Item = f64>) -> Vec<f64> {
+    let terms: Vec<f64> = terms.collect();
+    let total: f64 = terms.iter().sum();
+    terms.iter().map(|x| if total > 0.0 { x / total } else { 0.0 }).collect()
 }
 
 #[cfg(test)]
@@ -345,6 +355,7 @@ mod tests {
         let factors = Factors::read(&stored, None).unwrap();
         let usage = factors.usage(&stored, 480).unwrap().unwrap();
         assert_eq!((usage.counts, usage.total), (vec![2, 1], 4));
+        assert_eq!(factors.share, Some(vec![4.0 / 7.0, 3.0 / 7.0]));
         // Rows 0 and 2, of component 0, in descending order of its share; row 1; the row of zeros.
         assert_eq!(usage.means, array![[1.0, 0.75, 0.0, 0.0], [0.0, 0.25, 1.0, 0.0]]);
         let found = factors.reconstruct(&stored, &[1, 2], false).unwrap().unwrap();

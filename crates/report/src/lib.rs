@@ -205,13 +205,14 @@ fn components_of(run: &Run, factors: &Factors, number: usize) -> Figure {
         (None, Some(_)) => "",
         _ => ", each relative to its largest entry",
     };
-    let share = if factors.share.is_some() { "; in parentheses the share of the weight ‖u‖‖v‖" } else { "" };
+    let share =
+        if factors.share.is_some() { "; in parentheses the share of the sum of all entries of U Vᵀ" } else { "" };
     let length = factors.shown.nrows();
     let images = match (run.display.image, names, square(length)) {
         (None, None, Some(side)) => format!("; if the {length} entries are pixels, --image {side}x{side} shows images"),
         _ => String::new(),
     };
-    let note = format!("In descending order of weight{scale}{share}{images}");
+    let note = format!("In descending order of weight ‖u‖‖v‖{scale}{share}{images}");
     Figure { id: format!("components-{number}"), title: title.into(), note, svg }
 }
 

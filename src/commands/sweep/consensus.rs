@@ -27,7 +27,7 @@ pub struct Consensus {
     /// The divergence from these entries, if the method minimises one.
     pub divergence: Option<f64>,
     pub components: Vec<Component>,
-    /// How similar the components of all runs are.
+    /// How similar the components of all runs are, in the order of the components of the consensus.
     #[serde(skip)]
     pub similarities: Option<Similarities>,
 }
@@ -42,7 +42,7 @@ pub fn make(sweep: &Sweep<'_>, k: usize, loaded: &Loaded<f64>, group: &Communica
     let matched = group.agree_on_error(if group.is_root() { read() } else { Ok(None) })?;
     let method = sweep.method(k);
     let found = model_selection::Consensus::new(matched.as_ref(), (k, method), (loaded, sweep.args.missing), group)?;
-    let model_selection::Consensus { first, u, v, rmse, divergence, components } = found;
+    let model_selection::Consensus { first, u, v, rmse, divergence, components, clusters } = found;
 
     let file = sweep.args.output.join(format!("consensus-k{k:04}.h5"));
     let mut all = attributes::provenance();
@@ -60,6 +60,6 @@ pub fn make(sweep: &Sweep<'_>, k: usize, loaded: &Loaded<f64>, group: &Communica
     let own_v = even_part(n, group.size(), group.rank());
     let pieces = [Piece::shared("U", m, first, u.view()), Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..]))];
     matrices::write_factors(group, &file, &pieces, &all, &sweep.annotations())?;
-    let similarities = matched.map(|matched| matched.similarities());
+    let similarities = matched.map(|matched| matched.similarities_in(&clusters));
     Ok(Consensus { file, k, runs: sweep.args.runs, rmse, divergence, components, similarities })
 }

@@ -23,7 +23,7 @@ use fednmf_driver::model_selection::{Point, SweepPlan, check_sizes, choose, drop
 use fednmf_driver::plan::Storage;
 use fednmf_driver::progress::Progress;
 use fednmf_driver::spec::Precision;
-use fednmf_driver::{check_size, metadata, streaming, tell_of_duplicates};
+use fednmf_driver::{check_size, metadata, streaming, tell_of_duplicates, warning_of_logarithms};
 use fednmf_files as data;
 use fednmf_files::Input;
 use fednmf_files::output::matrices::Stored;
@@ -315,6 +315,10 @@ fn load(
         progress.warn(&warning);
     }
     if let Some(warning) = warning_of_stored_zeros(&sweep.left_out.missing, loaded.stored_zeros) {
+        progress.warn(&warning);
+    }
+    if let Some(warning) = warning_of_logarithms(sweep.method(sweep.ks[0]).description().measure, loaded.blocks.first())
+    {
         progress.warn(&warning);
     }
     Ok(loaded)

@@ -41,7 +41,7 @@ pub struct Component {
     /// `None` with a single run.
     pub silhouette: Option<f64>,
     pub cosine: Option<f64>,
-    /// Its share of the norms of all terms u_j v_jᵀ.
+    /// Its share of the sum of all entries of U Vᵀ.
     pub share: f64,
     /// The columns of the matrix with the largest entries, from 0, in descending order.
     pub columns: Vec<usize>,
@@ -60,6 +60,8 @@ pub struct Consensus {
     /// The divergence from these entries, if the method minimises one.
     pub divergence: Option<f64>,
     pub components: Vec<Component>,
+    /// The cluster of the runs' components that each component is the mean of.
+    pub clusters: Vec<usize>,
 }
 
 impl Consensus {
@@ -89,26 +91,30 @@ impl Consensus {
         };
         let mut sums = vec![fit.squared, fit.count, fit.divergence];
         sums.extend(fit.u.columns().into_iter().map(|u| u.dot(&u)));
+        sums.extend(fit.u.columns().into_iter().map(|u| u.sum()));
         group.sum(SUMS, &mut sums);
+        let (squares, sums_of_u) = sums[3..].split_at(k);
         // V is normalised, so the norm of a term is that of its column of U.
-        let weights: Vec<f64> = sums[3..].iter().map(|x| x.sqrt()).collect();
+        let weights: Vec<f64> = squares.iter().map(|x| x.sqrt()).collect();
         let order = by_weight(&weights);
-        let weights: Vec<f64> = order.iter().map(|&j| weights[j]).collect();
+        let totals: Vec<f64> = order.iter().map(|&j| sums_of_u[j] * v.column(j).sum()).collect();
         let v = v.select(Axis(1), &order);
         let repeated: Option<Vec<Repeated>> = repeated.map(|all| order.iter().map(|&j| all[j]).collect());
         Ok(Consensus {
             first: fit.first,
             u: fit.u.select(Axis(1), &order),
-            components: components(&v, &weights, repeated.as_deref()),
+            components: components(&v, &totals, repeated.as_deref()),
             v,
             rmse: (sums[0] / sums[1]).sqrt(),
             divergence: of_divergence.then(|| metrics::not_negative(sums[2])),
+            clusters: order,
         })
     }
 }
 
-fn components(v: &Array2<f64>, weights: &[f64], repeated: Option<&[Repeated]>) -> Vec<Component> {
-    let total: f64 = weights.iter().sum();
+/// The components of V, the sums of whose terms u_j v_jᵀ are `totals`.
+fn components(v: &Array2<f64>, totals: &[f64], repeated: Option<&[Repeated]>) -> Vec<Component> {
+    let total: f64 = totals.iter().sum();
     let of = |component: usize| {
         let column = v.column(component);
         let mut columns: Vec<usize> = (0..column.len()).filter(|&i| column[i] > 0.0).collect();
@@ -118,11 +124,11 @@ fn components(v: &Array2<f64>, weights: &[f64], repeated: Option<&[Repeated]>) -
             component,
             silhouette: repeated.map(|all| all[component].silhouette),
             cosine: repeated.map(|all| all[component].cosine),
-            share: if total > 0.0 { weights[component] / total } else { 0.0 },
+            share: if total > 0.0 { totals[component] / total } else { 0.0 },
             columns,
         }
     };
-    (0..weights.len()).map(of).collect()
+    (0..totals.len()).map(of).collect()
 }
 
 /// This rank's rows of U, and its term of the squared error, of the number of entries and of the divergence.

@@ -91,11 +91,19 @@ impl Matched {
 
     /// The cosines between all components, cluster by cluster.
     pub fn similarities(&self) -> Similarities {
-        let mut order: Vec<usize> = (0..self.clusters.len()).collect();
-        order.sort_by_key(|&c| self.clusters[c]);
+        self.similarities_in(&(0..self.k).collect::<Vec<_>>())
+    }
+
+    /// The same with the clusters in another order, and numbered by it.
+    pub fn similarities_in(&self, clusters: &[usize]) -> Similarities {
+        let mut places = vec![0; self.k];
+        clusters.iter().enumerate().for_each(|(place, &cluster)| places[cluster] = place);
+        let places: Vec<usize> = self.clusters.iter().map(|&cluster| places[cluster]).collect();
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|&c| places[c]);
         Similarities {
             cosines: self.cosines.select(Axis(0), &order).select(Axis(1), &order),
-            clusters: order.iter().map(|&c| self.clusters[c]).collect(),
+            clusters: order.iter().map(|&c| places[c]).collect(),
         }
     }
 
@@ -187,10 +195,12 @@ mod tests {
     fn similarities_are_blocks_of_clusters() {
         let eye = Array2::<f64>::eye(2);
         let turned = eye.select(Axis(1), &[1, 0]);
-        let found = Matched::new(&[eye, turned]).unwrap().similarities();
+        let matched = Matched::new(&[eye, turned]).unwrap();
+        let found = matched.similarities();
         let same = |a: usize, b: usize| f64::from(u8::from(a / 2 == b / 2));
         assert_eq!(found.cosines, Array2::from_shape_fn((4, 4), |(a, b)| same(a, b)));
         assert_eq!(found.clusters, [0, 0, 1, 1]);
+        assert_eq!(matched.similarities_in(&[1, 0]), found, "blocks in another order, with the same numbers");
     }
 
     #[test]
