@@ -111,11 +111,26 @@ def metaprograms(
         raise ValueError(f"rule={rule!r}: must be 'genenmf' or '3ca'")
     if metric not in (None, "cosine", "jaccard"):
         raise ValueError(f"metric={metric!r}: must be 'cosine', 'jaccard' or None")
+    for name, value, least, most in (
+        ("specificity", specificity, 0, np.inf),
+        ("min_share", min_share, 0, 1),
+        ("min_silhouette", min_silhouette, -1, 1),
+    ):
+        if not least <= value <= most:
+            raise ValueError(f"{name}={value!r}: must be a number from {least}" + (f" to {most}" if most < np.inf else " on"))
     pd = _spectra.pandas()
-    tables = [
-        _spectra.spectra({sample: of}, ks, **params) if _annotated.is_annotated(of) else _spectra.released(sample, of)
-        for sample, of in _spectra.by_sample(samples, sample_key).items()
-    ]
+    given = _spectra.by_sample(samples, sample_key)
+    if params and not any(map(_annotated.is_annotated, given.values())):
+        raise ValueError(f"{', '.join(params)}: for samples that are AnnData, and these have been factorised")
+    tables = []
+    for sample, of in given.items():
+        if _annotated.is_annotated(of):
+            tables.append(_spectra.spectra({sample: of}, ks, **params))
+            continue
+        table = _spectra.released(sample, of)
+        own = table.index.get_level_values("sample").unique()
+        # A dict names the samples anew.
+        tables.append(table.rename(index={own[0]: sample}, level="sample") if isinstance(samples, dict) and len(own) == 1 else table)
     for table in tables:
         if not _spectra.is_lists(table):
             _spectra.check(table)

@@ -42,7 +42,9 @@ def checked_loss(beta_loss: Any) -> float:
             f"beta_loss={beta_loss!r}: must be 'frobenius' (2), 'kullback-leibler' (1), 'itakura-saito' (0) or a "
             f"number from {-_MOST} to {_MOST}"
         )
-    return float(loss)
+    # Formulas for other losses lose all digits beside these.
+    whole = round(float(loss))
+    return float(whole) if abs(loss - whole) < 1e-8 else float(loss)
 
 
 class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

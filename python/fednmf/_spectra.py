@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -180,10 +181,7 @@ def is_lists(table: Any) -> bool:
 
 def _read(path: Path) -> Any:
     if path.suffix in (".csv", ".tsv", ".txt"):
-        separator = "," if path.suffix == ".csv" else "\t"
-        head = list(pandas().read_csv(path, sep=separator, nrows=0).columns)
-        index = [0, 1, 2] if head[:3] == INDEX else 0
-        return pandas().read_csv(path, sep=separator, index_col=index, keep_default_na=False, na_values=[""])
+        return _table(path, "," if path.suffix == ".csv" else "\t")
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
             V, names = file["V"], file.get("column_names")
@@ -196,6 +194,25 @@ def _read(path: Path) -> Any:
         raise ValueError(f"{path}: must be .csv, .tsv, .txt, or an output of the program, .h5 or .npz")
     genes = [str(i) for i in range(len(V))] if names is None else json.loads(str(names))
     return pandas().DataFrame(V.T, columns=genes)
+
+
+def _table(path: Path, separator: str) -> Any:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        head = next(csv.reader(file, delimiter=separator), [])
+    twice = sorted({title for title in head if head.count(title) > 1})
+    if twice:
+        raise ValueError(f"{path}: {twice[0]!r} is the title of two columns: give each gene one")
+    of_index = 3 if head[:3] == INDEX else 1
+    # Names of samples and genes stay text, also those of digits.
+    is_lists = head[of_index:] == [str(rank) for rank in range(1, len(head) - of_index + 1)]
+    kinds = str if is_lists else {"sample": str}
+    table = pandas().read_csv(path, sep=separator, dtype=kinds, keep_default_na=False, na_values=[""])
+    if of_index == 3:
+        return table.astype({"k": int, "component": int}).set_index(INDEX)
+    first = table.columns[0]
+    if head and head[0] not in ("", "index", "component", "programme", "program") and table[first].dtype.kind == "f":
+        raise ValueError(f"{path}: its first column, {head[0]!r}, has numbers, and must have names of programmes")
+    return table.set_index(first)
 
 
 def _indexed(table: Any, sample: str) -> Any:

@@ -126,6 +126,31 @@ def test_files_of_the_program_and_tables_are_read(table, tmp_path):
     assert set(mixed.weights.columns) == set(GENES) and clusters(mixed) == clusters(given)
 
 
+def test_names_of_digits_stay_text(tmp_path):
+    released = fednmf.tl.spectra({"007": sample(0), "7": sample(1), "2": sample(2)}, ks=[4])
+    for name in ("007", "7", "2"):
+        released.loc[[name]].to_csv(tmp_path / f"s{name}.csv")
+    files = [tmp_path / f"s{name}.csv" for name in ("007", "7", "2")]
+    assert set(fednmf.tl.metaprograms(files).members["sample"]) == {"007", "7", "2"}
+    renamed = fednmf.tl.metaprograms(dict(zip("abc", files)))
+    assert set(renamed.members["sample"]) == {"a", "b", "c"}
+    entrez = released.set_axis([str(7000 + j) for j in range(140)], axis=1)
+    lists = fednmf.tl.top_lists(entrez, n_top=20)
+    for name in ("007", "7", "2"):
+        lists.loc[[name]].to_csv(tmp_path / f"s{name}.csv")
+    of_lists, expected = fednmf.tl.metaprograms(files), fednmf.tl.metaprograms([lists.loc[[name]] for name in ("007", "7", "2")])
+    assert of_lists.genes == expected.genes and len(of_lists.genes) > 0
+
+
+def test_a_gene_in_two_columns_of_a_file_is_refused(table, tmp_path):
+    twice = table.loc[["donor0"]].set_axis(["g0", "g0", *GENES[2:]], axis=1)
+    twice.to_csv(tmp_path / "twice.csv")
+    table.loc[["donor1"]].reset_index(drop=True).to_csv(tmp_path / "bare.csv", index=False)
+    for name, message in (("twice.csv", "title of two columns"), ("bare.csv", "must have names of programmes")):
+        with pytest.raises(ValueError, match=message):
+            fednmf.tl.metaprograms({"a": tmp_path / name, "b": table.loc[["donor2"]]})
+
+
 def test_lists_follow_the_formula_of_genenmf():
     H = np.random.default_rng(1).random((3, 6))
     table = pd.DataFrame(H, columns=list("abcdef"), index=pd.MultiIndex.from_tuples([("s", 3, i) for i in range(3)]))
@@ -147,6 +172,8 @@ def test_lists_follow_the_formula_of_genenmf():
         ({"a": [["x", "y"]], "b": [["x"]]}, {"metric": "cosine"}, "needs the spectra of all"),
         (["a.txt", "x/a.txt"], {}, "two files of samples have the same name"),
         ({"a": "a.mtx"}, {}, "must be .csv"),
+        ({"a": np.ones((2, 3))}, {"bogus": 1}, "bogus: for samples that are AnnData"),
+        ({"a": np.ones((2, 3))}, {"min_share": float("nan")}, "min_share=nan"),
     ],
 )
 def test_wrong_samples_and_options_are_refused(given, options, message):

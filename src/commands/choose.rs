@@ -53,8 +53,8 @@ fn distance(text: &str) -> std::result::Result<f64, String> {
 
 /// What has to be equal in all runs.
 const ALIKE: [&str; 6] = ["algo", "m", "n", "parties", "lost", "resample"];
-/// The same, of the parameters: what determines the matrix and the loss.
-const ALIKE_PARAMETERS: [&str; 13] = [
+/// The same, of the parameters: what determines the matrix, the loss and the noise.
+const ALIKE_PARAMETERS: [&str; 20] = [
     "suppress_rare",
     "holdout",
     "transpose",
@@ -68,6 +68,13 @@ const ALIKE_PARAMETERS: [&str; 13] = [
     "alpha_u",
     "alpha_v",
     "l1_ratio",
+    "own_penalty",
+    "personalize",
+    "symmetry_weight",
+    "dp",
+    "dp_noise",
+    "epsilon",
+    "clip",
 ];
 
 /// A finished run.
@@ -89,6 +96,29 @@ fn shared_factor(method: &Description) -> &'static str {
     if method.partition == Partition::PartyColumns { "U" } else { "V" }
 }
 
+/// The attributes of a run, in which the file of a sweep has some parameters of the matrix beside those of the method.
+fn with_all_params(mut attributes: Map<String, Value>) -> Map<String, Value> {
+    const OF_SWEEPS: [&str; 9] = [
+        "transpose",
+        "scale",
+        "scale_divisor",
+        "binarize",
+        "binarize_threshold",
+        "missing",
+        "holdout",
+        "feature_type",
+        "highly_variable",
+    ];
+    let beside = OF_SWEEPS.iter().filter_map(|name| Some(((*name).to_string(), attributes.get(*name)?.clone())));
+    let beside: Vec<(String, Value)> = beside.collect();
+    if let Some(Value::Object(params)) = attributes.get_mut("params") {
+        for (name, value) in beside {
+            params.entry(name).or_insert(value);
+        }
+    }
+    attributes
+}
+
 impl<'a> Run<'a> {
     /// Reads the output of a run.
     ///
@@ -97,7 +127,7 @@ impl<'a> Run<'a> {
     pub fn read(path: &'a Path) -> Result<Run<'a>> {
         let wrong = |why: &str| Error::input(format!("{}: {why}", path.display()));
         let stored = Stored::open_factors(path)?;
-        let attributes = stored.attributes().clone();
+        let attributes = with_all_params(stored.attributes().clone());
         let method = attributes.get("algo").and_then(Value::as_str).and_then(registry::find);
         let Some(method) = method else {
             return Err(wrong("is not the output of a run; give files that runs wrote with --output"));

@@ -244,6 +244,24 @@ fn labels_are_columns_of_tables_and_of_anndata_or_numbers() {
     clusters("a.h5ad:var/highly_variable".into()).refused(&["has 6 labels", "9 rows"]);
 }
 
+/// Marks of another number of genes would shift the rows of the matrix.
+#[test]
+fn marks_of_another_length_are_refused() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (i, length) in [4, 5, 7].into_iter().enumerate() {
+        let path = at(&format!("{i}.h5ad"));
+        annotated(&path, true);
+        let file = hdf5::File::open_rw(&path).unwrap();
+        let var = file.group("var").unwrap();
+        var.unlink("highly_variable").unwrap();
+        var.new_dataset_builder().with_data(&vec![true; length]).create("highly_variable").unwrap();
+        drop((var, file));
+        let line = "-k 1 --max-iters 1 --feature-type all --highly-variable --input";
+        fednmf(0, line).arg(&path).refused(&[&format!("of {length} features, but the matrix has 6 columns")]);
+    }
+}
+
 /// Names through a link to another file, or in one, would be read from a file that nobody named.
 #[test]
 fn names_in_other_files_are_refused() {

@@ -223,7 +223,7 @@ pub fn not_negative(divergence: f64) -> f64 {
 /// ‖M − UVᵀ‖_F / ‖M‖_F from the squared norms; for M = 0 as in [`relative_error`].
 pub fn relative(residual2: f64, norm2: f64) -> f64 {
     if norm2 > 0.0 {
-        f64::sqrt(residual2.max(0.0) / norm2)
+        f64::sqrt(not_negative(residual2) / norm2)
     } else if residual2 > 0.0 {
         f64::INFINITY
     } else {

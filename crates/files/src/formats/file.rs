@@ -146,6 +146,13 @@ impl MatrixFile {
         self.selection_note = spec.features.note(path, dataset);
         self.selection = spec.selection(path, dataset)?;
         if let Some(Selection { of_rows, kept, all }) = &self.selection {
+            let (length, what) = if *of_rows { (self.rows, "rows") } else { (self.cols, "columns") };
+            if *all != length {
+                return Err(self.file.error(format!(
+                    "has marks, types or names of {all} features, but the matrix has {length} {what}; they do not belong together, or one \
+                     of them is incomplete"
+                )));
+            }
             if spec.common.is_some() {
                 self.selection_note =
                     Some(format!("{} of {all} columns are in the files of all parties and are used", kept.len()));

@@ -63,7 +63,13 @@ impl LabelDetection {
     pub fn of_rows(lines: &[Vec<&[u8]>], options: TableOptions) -> Self {
         let header = find_header(lines, options);
         let (first, rows) = lines.split_at(usize::from(header == Found::Yes).min(lines.len()));
-        let index = find_index(first.first().map(Vec::as_slice), rows, options);
+        let titles = first.first().map(Vec::as_slice);
+        let index = match find_index(titles, rows, options) {
+            Found::Yes if options.index_col == Presence::Auto && has_more_ids(titles, rows) => {
+                Found::Ambiguous("is followed by one of identifiers, which are no data and should be removed")
+            }
+            found => found,
+        };
         LabelDetection::new(Kind::Row, header, index, options)
     }
 
@@ -376,6 +382,17 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     if is_titled && rows.len() >= MIN_ROWS && !next_counts_on { Found::Yes } else { Found::Ambiguous("counts") }
 }
 
+/// Whether the column behind an index has identifiers too, as tables of genes often do.
+fn has_more_ids(titles: Option<&[&[u8]]>, rows: &[Vec<&[u8]>]) -> bool {
+    let (Some(titles), Some(width)) = (titles, rows.first().map(Vec::len)) else { return false };
+    // R omits the title of the index.
+    let title = titles.get(usize::from(titles.len() == width));
+    // The gene BID is no identifier.
+    let is_id = title.is_some_and(|title| names_an_id(title) && !title.iter().all(u8::is_ascii_uppercase));
+    let ids: BTreeSet<i64> = rows.iter().filter_map(|row| integer(row.get(1)?)).collect();
+    is_id && rows.len() > 1 && ids.len() == rows.len()
+}
+
 /// Whether the first line of triples is a header: it has a name above numbers, or calls its columns users and items.
 fn find_header_of_triples(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     match options.header {
@@ -462,6 +479,18 @@ mod tests {
     fn found(text: &str, options: TableOptions) -> (bool, bool, usize) {
         let Labels { header, index_col } = detected(text, options).labels;
         (header, index_col, lines_of(text)[usize::from(header)].len() - usize::from(index_col))
+    }
+
+    #[test]
+    fn identifiers_beside_names_are_no_data() {
+        let of = |titles: &str, options| {
+            detected(&format!("{titles}\nTP53,7157,1,2\nEGFR,1956,3,4\nKRAS,3845,0.5,4\n"), options).ambiguity()
+        };
+        for titles in ["Hugo_Symbol,Entrez_Gene_Id,S1,S2", "patient,patient_id,a,b", "Entrez_Gene_Id,S1,S2"] {
+            assert!(of(titles, AUTO).is_some_and(|why| why.contains("should be removed")), "{titles}");
+            assert_eq!(of(titles, TableOptions { index_col: Presence::Yes, ..AUTO }), None);
+        }
+        assert_eq!([of("cell,BID,S1,S2", AUTO), of("gene,S0,S1,S2", AUTO)], [None, None]);
     }
 
     /// An unreadable entry is refused. Taken as a name or a title, it would remove the numbers around it.

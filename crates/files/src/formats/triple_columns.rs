@@ -65,13 +65,17 @@ pub fn items_first(first: &[u8], second: &[u8]) -> bool {
     const ITEMS: [&str; 9] = ["item", "movie", "film", "isbn", "product", "track", "song", "artist", "album"];
     // To their words they are as users to items.
     const DOCUMENTS: [&str; 2] = ["book", "article"];
-    let is = |title: &[u8], words: &[&str], place: &[&str]| {
-        let title = text_of(title).to_lowercase();
-        words.iter().any(|word| title.contains(word)) || place.contains(&title.as_str())
-    };
-    let user = |title: &[u8]| is(title, &USERS, &["row", "i", "source"]);
-    let item = |title: &[u8]| is(title, &ITEMS, &["column", "col", "j", "target"]);
-    let document = |title: &[u8]| is(title, &DOCUMENTS, &[]);
+    // An i is a row beside j, and an item beside u.
+    const PAIRS: [[&str; 2]; 5] = [["row", "column"], ["row", "col"], ["i", "j"], ["u", "i"], ["source", "target"]];
+    let [first, second] = [first, second].map(|title| text_of(title).to_lowercase());
+    let is = |title: &str, words: &[&str]| words.iter().any(|word| title.contains(word));
+    let user = |title: &str| is(title, &USERS);
+    let item = |title: &str| is(title, &ITEMS);
+    let document = |title: &str| is(title, &DOCUMENTS);
+    let (first, second) = (&*first, &*second);
+    if PAIRS.contains(&[second, first]) {
+        return true;
+    }
     item(first) && !user(first) && !item(second) && !document(second) || user(second) && !item(second) && !user(first)
 }
 
@@ -156,6 +160,9 @@ mod tests {
             ("track_id,user_id,plays", 0, Some((1, 0, Some(2)))),
             ("isbn,customer", 0, Some((1, 0, None))),
             ("column,row,value", 0, Some((1, 0, Some(2)))),
+            ("j,i,x", 0, Some((1, 0, Some(2)))),
+            ("u,i,r", 0, Some((0, 1, Some(2)))),
+            ("i,u,rating", 0, Some((1, 0, Some(2)))),
             ("user_item,item,count", 0, Some((0, 1, Some(2)))),
             ("article,word,count", 0, Some((0, 1, Some(2)))),
             ("book,term,n", 0, Some((0, 1, Some(2)))),

@@ -322,10 +322,23 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
 
 /// Refuses a dataset whose numbers stand for others, by the conventions of netCDF.
 fn check_conventions(path: &str, name: &str, data: &Dataset) -> Result<()> {
+    let marks = ["_FillValue", "missing_value"];
     let number = |attribute: &str| -> Option<f64> {
         let attribute = data.attr(attribute).ok()?;
         attribute.read_scalar().ok().or_else(|| attribute.read_raw().ok()?.first().copied())
     };
+    let limits = ["valid_min", "valid_max", "valid_range", "_Unsigned"];
+    let is_text = |name: &str| data.attr(name).is_ok() && number(name).is_none();
+    if let Some(attribute) =
+        limits.into_iter().find(|name| data.attr(name).is_ok()).or(marks.into_iter().find(|name| is_text(name)))
+    {
+        return Err(wrong(
+            path,
+            format!(
+                "{name} has the attribute {attribute}, which says what its numbers mean; write it without, as xarray reads it"
+            ),
+        ));
+    }
     let packed = [("scale_factor", 1.0), ("add_offset", 0.0)];
     if let Some((attribute, _)) = packed.iter().find(|(name, none)| number(name).is_some_and(|x| x != *none)) {
         return Err(wrong(
@@ -335,7 +348,6 @@ fn check_conventions(path: &str, name: &str, data: &Dataset) -> Result<()> {
             ),
         ));
     }
-    let marks = ["_FillValue", "missing_value"];
     match marks.iter().find_map(|name| Some((name, number(name).filter(|x| x.is_finite())?))) {
         Some((attribute, mark)) => Err(wrong(
             path,

@@ -38,6 +38,7 @@ use fednmf_privacy::Private;
 use crate::Measures;
 use crate::description::MessageSpec;
 use crate::metrics;
+use crate::metrics::not_negative;
 use crate::shared::init;
 use crate::shared::missing::{MissingEntries, PartyMissing, Side};
 use crate::shared::regularization::{Penalties, RegularizationParams};
@@ -217,7 +218,7 @@ fn fit<'a, T: Real>(
     party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 2]>::as_slice), &mut sum)?;
     let [residual2, penalty_v] = sum;
     let mut found = vec![("rel_error", metrics::relative(residual2, norm2 * party_sum.share_left()))];
-    found.extend(penalties.objective(0.5 * residual2.max(0.0), penalties.u.value(u) + penalty_v));
+    found.extend(penalties.objective(0.5 * not_negative(residual2), penalties.u.value(u) + penalty_v));
     Ok(found)
 }
 

@@ -40,7 +40,7 @@ use crate::description::{Description, LARGEST_TERM, MessageSpec, Partition};
 use crate::distributed::divergence::beta::{Beta, update_for};
 use crate::method::Method;
 use crate::metrics;
-use crate::metrics::Measure;
+use crate::metrics::{Measure, not_negative};
 use crate::shared::disclosure::OpenedSums;
 use crate::shared::extrapolation::{Extrapolation, NesterovWeights, extrapolate_growing};
 use crate::shared::init;
@@ -675,7 +675,7 @@ impl<T: Real, R: Majorant<T> + Sync> Algorithm<T> for DivergenceRun<T, R> {
                     let held = if held.is_some() { observed.heldout_divergence(&u, &v, mean) } else { 0.0 };
                     return [fit.residual2, observed.divergence(&u, &v), fit.held2, held];
                 }
-                let residual2 = rows.residual2(&u, &v).max(0.0);
+                let residual2 = not_negative(rows.residual2(&u, &v));
                 [residual2, metrics::own_divergence(*beta, rows, &u, &v, *unit), 0.0, 0.0]
             })
             .collect();
@@ -699,8 +699,8 @@ impl<T: Real, R: Majorant<T> + Sync> Algorithm<T> for DivergenceRun<T, R> {
         if let Some(Tally { held, .. }) = held {
             // Of the parties that are left.
             let held = held * party_sum.share_left();
-            all.push((Measure::HeldoutRmse.key(), (off[0].max(0.0) / held).sqrt()));
-            all.push((Measure::HeldoutDivergence.key(), off[1].max(0.0) / held));
+            all.push((Measure::HeldoutRmse.key(), (not_negative(off[0]) / held).sqrt()));
+            all.push((Measure::HeldoutDivergence.key(), not_negative(off[1]) / held));
         }
         all.extend(party_sum.losses());
         Ok(all)

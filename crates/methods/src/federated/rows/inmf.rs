@@ -37,7 +37,7 @@ use crate::cost::{Cost, Kernel, Shape, Workload};
 use crate::description::{Description, LARGEST_TERM, MessageSpec, Partition};
 use crate::method::Method;
 use crate::metrics;
-use crate::metrics::Measure;
+use crate::metrics::{Measure, not_negative};
 use crate::parameters::{count, number};
 use crate::shared::disclosure::OpenedSums;
 use crate::shared::extrapolation::inner;
@@ -287,7 +287,7 @@ impl<T: Real> PartyState<T> {
         gram(&self.u.view(), &mut g.view_mut());
         gram(&self.own.view(), &mut own_gram.view_mut());
         let residual2 = self.block.residual2(&self.u.view(), &combined.view());
-        [residual2.max(0.0), inner(&g.view(), &own_gram.view()).max(0.0)]
+        [residual2, inner(&g.view(), &own_gram.view())].map(not_negative)
     }
 }
 
@@ -332,7 +332,7 @@ impl<T: Real> Algorithm<T> for InmfRun<T> {
         let each: Vec<[f64; 2]> = members.iter().map(|member| member.errors(v, scratch)).collect();
         let mut sums = [0.0; 2];
         party_sum.sum(comm, metrics::RESIDUAL, *norm2, each.iter().map(<[f64; 2]>::as_slice), &mut sums)?;
-        let [residual2, own2] = sums.map(|sum| sum.max(0.0));
+        let [residual2, own2] = sums.map(not_negative);
         let norm2 = *norm2 * party_sum.share_left();
         let mut all = vec![
             ("rel_error", metrics::relative(residual2, norm2)),

@@ -13,6 +13,8 @@ use ndarray::{Array2, ArrayView2, s};
 use fednmf_linalg::nls::{Penalty, Pivoting};
 use fednmf_linalg::{Block, Real, gram, over_rows};
 
+use crate::metrics::not_negative;
+
 use super::lists::{Listed, Lists, each, kept};
 use super::sampled::{self, copy};
 
@@ -124,7 +126,7 @@ impl<T: Real> MissingEntries<T> {
         }
         match self.listed {
             Listed::Observed => listed,
-            Listed::Missing => (block.residual2(u, v) - listed).max(0.0),
+            Listed::Missing => not_negative(block.residual2(u, v) - listed),
         }
     }
 

@@ -8,6 +8,8 @@ use ndarray::{Array2, ArrayView2};
 use fednmf_linalg::random::{Purpose, Stream, mix};
 use fednmf_linalg::{Block, Csr, Real};
 
+use crate::metrics::not_negative;
+
 /// What the list of a row contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
@@ -132,7 +134,7 @@ impl<T: Real> Lists<T> {
         match listed {
             Listed::Observed => sum,
             // A missing entry is zero in the block, so the fit's term there is subtracted.
-            Listed::Missing => (block.residual2(x, y) - sum).max(0.0),
+            Listed::Missing => not_negative(block.residual2(x, y) - sum),
         }
     }
 }

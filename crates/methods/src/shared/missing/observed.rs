@@ -7,7 +7,7 @@ use fednmf_linalg::{Block, Real, gram};
 
 use super::divergence::{Rows, divergence, project};
 use super::lists::{Holdout, Listed, Lists, each, held_out, kept};
-use crate::metrics::heldout_divergence_of;
+use crate::metrics::{heldout_divergence_of, not_negative};
 
 /// Rows of a matrix with missing entries.
 pub struct Observed<T: Real> {
@@ -103,7 +103,7 @@ impl<T: Real> Observed<T> {
         }
         if !self.only_stored {
             // The block has zeros at missing entries, so the fit there is not an error.
-            fit.residual2 = (self.block.residual2(u, v) - fit.residual2).max(0.0);
+            fit.residual2 = not_negative(self.block.residual2(u, v) - fit.residual2);
         }
         fit
     }

@@ -11,6 +11,7 @@ use fednmf_linalg::{Real, gram};
 use fednmf_privacy::DeclaredMut;
 
 use crate::federated::graph::ppdnmf::local::Agent;
+use crate::metrics::not_negative;
 
 pub const SUM_X: MessageTag = MessageTag::of_evaluation("evaluation and output: sum of X", Payload::SharedFactor);
 pub const RESIDUALS: MessageTag = MessageTag::of_evaluation("evaluation: squared residual and NMSE", Payload::Scalar);
@@ -41,7 +42,7 @@ pub fn mean_x<T: Real>(
 
 /// ‖Z_i − X_i Y_i‖/‖Z_i‖ of one agent with this X; 0 where both are 0.
 pub fn own_error<T: Real>(agent: &Agent<T>, x: &Array2<T>) -> f64 {
-    let residual = agent.block.residual2(&x.view(), &agent.y.x.view()).max(0.0);
+    let residual = not_negative(agent.block.residual2(&x.view(), &agent.y.x.view()));
     if agent.norm2 > 0.0 { (residual / agent.norm2).sqrt() } else { 0.0 }
 }
 

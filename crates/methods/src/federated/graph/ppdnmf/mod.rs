@@ -46,7 +46,7 @@ use self::topology::{Graph, Topology};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::method::Method;
-use crate::metrics::Measure;
+use crate::metrics::{Measure, not_negative};
 use crate::parameters::{Auto, Parsed, SecretSource, auto, count, number};
 use crate::shared::init;
 use crate::shared::sizes::{MODERATE, check_scale};
@@ -445,7 +445,7 @@ impl<T: Real> Algorithm<T> for PpdnmfRun<T> {
             .iter()
             .zip(v)
             .map(|(agent, v)| {
-                let residual = agent.block.residual2(&u.view(), &v.view()).max(0.0);
+                let residual = not_negative(agent.block.residual2(&u.view(), &v.view()));
                 [residual, measure::own_error(agent, &agent.x.x)]
             })
             .collect();

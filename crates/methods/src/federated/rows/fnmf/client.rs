@@ -10,6 +10,7 @@ use fednmf_linalg::{Block, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::federated::rows::fnmf::align::Aligner;
+use crate::metrics::not_negative;
 use crate::shared::missing::{MissingEntries, Side};
 use crate::shared::regularization::Penalties;
 
@@ -267,7 +268,7 @@ impl<T: Real> Client<T> {
         let (u, v) = (&u.view(), &v.view());
         match &self.missing {
             Some(missing) => missing.residual2(&self.block, u, v),
-            None => self.block.residual2(u, v).max(0.0),
+            None => not_negative(self.block.residual2(u, v)),
         }
     }
 
