@@ -133,10 +133,18 @@ def cnmf(
             f"n_iter={n_iter}: local_neighborhood_size={local_neighborhood_size} of it is no neighbour; "
             "raise one of them"
         )
+    if not local_neighborhood_size < 1:
+        raise ValueError(f"local_neighborhood_size={local_neighborhood_size}: must be a share below 1")
+    _run.at_least_zero("density_threshold", density_threshold)
+    if isinstance(genes, str):
+        raise ValueError(f"genes={genes!r}: must be a list of names")
+    chosen = None if genes is None else list(genes)
+    if chosen is not None and len(set(chosen)) < len(chosen):
+        raise ValueError(f"genes: {next(gene for gene in chosen if chosen.count(gene) > 1)!r} is there twice")
     checked_loss(beta_loss)
     tol = _run.at_least_zero("tol", tol)
     max_iter = _run.count("max_iter", max_iter)
-    cells = _Cells(adata, tpm, num_highvar_genes, None if genes is None else list(genes))
+    cells = _Cells(adata, tpm, num_highvar_genes, chosen)
     if checked[-1] > min(cells.normalized.shape):
         raise ValueError(f"ks: {checked[-1]} components are more than the factorised matrix has cells or genes")
     files = _Files(Path(output_dir), name)
@@ -375,7 +383,7 @@ class _Files:
     """The files of cNMF: pandas tables as .npz archives (data, index, columns) and as text."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        if not name or "/" in name:
+        if not name or "/" in name or name in (".", ".."):
             raise ValueError(f"name={name!r}: must be a file name")
         self.folder, self.name = folder / name, name
         (self.folder / "cnmf_tmp").mkdir(parents=True, exist_ok=True)

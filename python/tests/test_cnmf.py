@@ -164,6 +164,10 @@ def test_a_gene_without_deviation_leaves_no_infinite_number(cells, tmp_path):
         ({"beta_loss": "mse"}, "beta_loss='mse'"),
         ({"beta_loss": "itakura-saito"}, "zero"),
         ({"name": "a/b"}, "name='a/b'"),
+        ({"name": ".."}, "name='..'"),
+        ({"genes": "gene3"}, "must be a list"),
+        ({"genes": ["gene3", "gene4", "gene3"]}, "'gene3' is there twice"),
+        ({"local_neighborhood_size": 5.0}, "must be a share below 1"),
     ],
 )
 def test_what_is_wrong_is_named(cells, tmp_path, params, message):

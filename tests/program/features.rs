@@ -257,8 +257,9 @@ fn marks_of_another_length_are_refused() {
         var.unlink("highly_variable").unwrap();
         var.new_dataset_builder().with_data(&vec![true; length]).create("highly_variable").unwrap();
         drop((var, file));
-        let line = "-k 1 --max-iters 1 --feature-type all --highly-variable --input";
-        fednmf(0, line).arg(&path).refused(&[&format!("of {length} features, but the matrix has 6 columns")]);
+        let line = "-k 1 --max-iters 1 --highly-variable --input";
+        let run = fednmf(0, line).arg(&path).arg("--feature-type").arg("Gene Expression");
+        run.refused(&[&format!("of {length} features, but the matrix has 6 columns")]);
     }
 }
 

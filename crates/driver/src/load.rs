@@ -124,7 +124,7 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     }
     tell_of_duplicates(loaded.data.duplicates, &loaded.planned.input, &mut loaded.progress);
     loaded.warn_of_missing_entries(comm);
-    if let Some(warning) = warning_of_logarithms(loaded.planned.description().measure, loaded.data.blocks.first()) {
+    if let Some(warning) = warning_of_logarithms(loaded.planned.description().measure, loaded.data.blocks.last()) {
         loaded.progress.warn(&warning);
     }
     if let Some(block) = loaded.data.blocks.first() {

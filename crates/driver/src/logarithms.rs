@@ -17,7 +17,7 @@ const LEAST_MULTIPLES: usize = 4;
 const TOLERANCE: f64 = 0.01;
 
 /// A warning if a run minimises the Kullback-Leibler divergence, and most rows have entries ln(1 + c n) with whole numbers n,
-/// as prepared counts of cells do. `block` is the block of this rank; nothing is sent.
+/// as prepared counts of cells do. `block` is the untransposed block of this rank; nothing is sent.
 pub fn warning_of_logarithms<T: Real>(measure: Measure, block: Option<&Block<T>>) -> Option<String> {
     let block = block.filter(|_| measure == Measure::Divergence)?;
     let rows = block.shape().0;

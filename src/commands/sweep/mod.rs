@@ -317,7 +317,7 @@ fn load(
     if let Some(warning) = warning_of_stored_zeros(&sweep.left_out.missing, loaded.stored_zeros) {
         progress.warn(&warning);
     }
-    if let Some(warning) = warning_of_logarithms(sweep.method(sweep.ks[0]).description().measure, loaded.blocks.first())
+    if let Some(warning) = warning_of_logarithms(sweep.method(sweep.ks[0]).description().measure, loaded.blocks.last())
     {
         progress.warn(&warning);
     }
