@@ -90,6 +90,14 @@ impl<T: Real> Padded<T> {
         new
     }
 
+    /// Checks that a loop has computed what the kernel has.
+    fn agrees(&self, x: &Array2<T>, ld: usize) {
+        let at = |i: usize, l: usize| self.memory[self.start + i * ld + l].as_f64();
+        let difference: f64 = x.indexed_iter().map(|((i, l), x)| (x.as_f64() - at(i, l)).abs()).sum();
+        let total: f64 = x.iter().map(|x| x.as_f64()).sum();
+        assert!(difference < 0.02 * total, "the loops compute the same: {difference} of {total}");
+    }
+
     fn pointer(&mut self) -> *mut T {
         self.memory[self.start..].as_mut_ptr()
     }
@@ -215,16 +223,18 @@ fn sparse<T: Real>((name, matrix): &Named, k: usize, turns: usize, c: &Loops) {
         &mut || update.update_rows((&native, 0), fixed, own_u.row_major_mut(), &[], Penalty::NONE),
         &mut || multiply(&x, pv, sums_of_c.as_ptr(), pu),
     ]);
+    padded_u.agrees(&own_u, ld);
     print::<T>("kl-mu", name, k, [Some(own), None, Some(plain)]);
 
     let longest = starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0) as usize + 16;
-    let (mut work, mut own_u) = (Padded::<T>::zeros(longest * (k + 2)), u.clone());
+    let mut work = Padded::<T>::zeros(longest * (k + 2));
     let mut sweeps = KlSweeps::new(k, 1);
     let descend = c.get::<extern "C" fn(*const CsrOfC<T>, *const T, *const T, *mut T, *mut T)>("kl_descend");
     let [own, plain] = best(turns.div_ceil(2), [
         &mut || sweeps.update_rows((&native, 0), fixed, own_u.row_major_mut(), &[], Penalty::NONE),
         &mut || descend(&x, pv, sums_of_c.as_ptr(), pu, work.pointer()),
     ]);
+    padded_u.agrees(&own_u, ld);
     print::<T>("kl-cd", name, k, [Some(own), None, Some(plain)]);
 }
 
