@@ -185,31 +185,35 @@ fn sparse<T: Real>((name, matrix): &Named, k: usize, turns: usize, c: &Loops) {
 
     let [mut out, mut other] = [rows; 2].map(|rows| Order::RowMajor.zeros::<T>(rows, k));
     let product = c.get::<extern "C" fn(*const CsrOfC<T>, *const T, *mut T)>("product");
-    let [own, theirs, plain] = best(turns, [
-        &mut || native.mul(&v.view(), &mut out.view_mut()),
-        &mut || mkl.mul(&v.view(), &mut other.view_mut()),
-        &mut || product(&x, pv, to_u.pointer()),
-    ]);
+    let [own, theirs, plain] = best(
+        turns,
+        [
+            &mut || native.mul(&v.view(), &mut out.view_mut()),
+            &mut || mkl.mul(&v.view(), &mut other.view_mut()),
+            &mut || product(&x, pv, to_u.pointer()),
+        ],
+    );
     print::<T>("sparse X V", name, k, [Some(own), has_mkl.then_some(theirs), Some(plain)]);
 
     let [mut out, mut other] = [cols; 2].map(|rows| Order::RowMajor.zeros::<T>(rows, k));
     let product = c.get::<extern "C" fn(*const CsrOfC<T>, *const T, *mut T)>("transposed_product");
-    let [own, theirs, plain] = best(turns, [
-        &mut || native.tmul(&u.view(), &mut out.view_mut()),
-        &mut || mkl.tmul(&u.view(), &mut other.view_mut()),
-        &mut || {
-            to_v.memory.fill(T::zero());
-            product(&x, pu, to_v.pointer());
-        },
-    ]);
+    let [own, theirs, plain] = best(
+        turns,
+        [
+            &mut || native.tmul(&u.view(), &mut out.view_mut()),
+            &mut || mkl.tmul(&u.view(), &mut other.view_mut()),
+            &mut || {
+                to_v.memory.fill(T::zero());
+                product(&x, pu, to_v.pointer());
+            },
+        ],
+    );
     print::<T>("sparse X'U", name, k, [Some(own), has_mkl.then_some(theirs), Some(plain)]);
 
     let cross = c.get::<extern "C" fn(*const CsrOfC<T>, *const T, *const T) -> f64>("cross");
     let (mut found, mut expected) = (0.0, 0.0);
-    let [own, plain] = best(turns, [
-        &mut || found = native.cross(&u.view(), &v.view()),
-        &mut || expected = cross(&x, pu, pv),
-    ]);
+    let [own, plain] =
+        best(turns, [&mut || found = native.cross(&u.view(), &v.view()), &mut || expected = cross(&x, pu, pv)]);
     assert!((found / expected - 1.0).abs() < 1e-6, "the loops compute the same: {found} {expected}");
     print::<T>("residual", name, k, [Some(own), None, Some(plain)]);
 
@@ -219,10 +223,12 @@ fn sparse<T: Real>((name, matrix): &Named, k: usize, turns: usize, c: &Loops) {
     let sums_of_c: Vec<T> = sums.iter().map(|&sum| T::from_f64(sum)).collect();
     let (mut own_u, mut update) = (u.clone(), KlMultiply::new(k));
     let multiply = c.get::<extern "C" fn(*const CsrOfC<T>, *const T, *const T, *mut T)>("kl_multiply");
-    let [own, plain] = best(turns, [
-        &mut || update.update_rows((&native, 0), fixed, own_u.row_major_mut(), &[], Penalty::NONE),
-        &mut || multiply(&x, pv, sums_of_c.as_ptr(), pu),
-    ]);
+    let [own, plain] = best(
+        turns,
+        [&mut || update.update_rows((&native, 0), fixed, own_u.row_major_mut(), &[], Penalty::NONE), &mut || {
+            multiply(&x, pv, sums_of_c.as_ptr(), pu)
+        }],
+    );
     padded_u.agrees(&own_u, ld);
     print::<T>("kl-mu", name, k, [Some(own), None, Some(plain)]);
 
@@ -230,10 +236,12 @@ fn sparse<T: Real>((name, matrix): &Named, k: usize, turns: usize, c: &Loops) {
     let mut work = Padded::<T>::zeros(longest * (k + 2));
     let mut sweeps = KlSweeps::new(k, 1);
     let descend = c.get::<extern "C" fn(*const CsrOfC<T>, *const T, *const T, *mut T, *mut T)>("kl_descend");
-    let [own, plain] = best(turns.div_ceil(2), [
-        &mut || sweeps.update_rows((&native, 0), fixed, own_u.row_major_mut(), &[], Penalty::NONE),
-        &mut || descend(&x, pv, sums_of_c.as_ptr(), pu, work.pointer()),
-    ]);
+    let [own, plain] = best(
+        turns.div_ceil(2),
+        [&mut || sweeps.update_rows((&native, 0), fixed, own_u.row_major_mut(), &[], Penalty::NONE), &mut || {
+            descend(&x, pv, sums_of_c.as_ptr(), pu, work.pointer())
+        }],
+    );
     padded_u.agrees(&own_u, ld);
     print::<T>("kl-cd", name, k, [Some(own), None, Some(plain)]);
 }
@@ -244,17 +252,21 @@ fn dense<T: Real>((rows, cols): (usize, usize), k: usize, turns: usize) {
     let x = random::<T>(rows, cols, Order::RowMajor);
     let (u, v) = (random::<T>(rows, k, Order::ColumnMajor), random::<T>(cols, k, Order::ColumnMajor));
     let [mut out, mut other] = [rows; 2].map(|rows| Order::ColumnMajor.zeros::<T>(rows, k));
-    let [own, theirs] = best(turns, [
-        &mut || block.mul(&v.view(), &mut out.view_mut()),
-        &mut || gemm(T::one(), &x.view(), &v.view(), T::zero(), &mut other.view_mut()),
-    ]);
+    let [own, theirs] = best(
+        turns,
+        [&mut || block.mul(&v.view(), &mut out.view_mut()), &mut || {
+            gemm(T::one(), &x.view(), &v.view(), T::zero(), &mut other.view_mut())
+        }],
+    );
     let name = format!("{rows}x{cols}");
     print::<T>("dense X V", &name, k, [Some(own), Some(theirs), None]);
     let [mut out, mut other] = [cols; 2].map(|rows| Order::ColumnMajor.zeros::<T>(rows, k));
-    let [own, theirs] = best(turns, [
-        &mut || block.tmul(&u.view(), &mut out.view_mut()),
-        &mut || gemm(T::one(), &x.t(), &u.view(), T::zero(), &mut other.view_mut()),
-    ]);
+    let [own, theirs] = best(
+        turns,
+        [&mut || block.tmul(&u.view(), &mut out.view_mut()), &mut || {
+            gemm(T::one(), &x.t(), &u.view(), T::zero(), &mut other.view_mut())
+        }],
+    );
     print::<T>("dense X'U", &name, k, [Some(own), Some(theirs), None]);
 }
 

@@ -37,7 +37,8 @@ impl ColumnStrip {
     }
 }
 
-/// Strips that cover k ≥ `lanes` columns, each with its number of vectors: nearly equal, at most `max`.
+/// Strips that cover k columns, each with its number of vectors: nearly equal, at most `max`. For k < `lanes` the only vector
+/// is longer than the strip.
 #[inline(always)]
 fn strips(k: usize, lanes: usize, max: usize) -> impl Iterator<Item = (ColumnStrip, usize)> {
     let vectors = k.div_ceil(lanes);
@@ -46,7 +47,7 @@ fn strips(k: usize, lanes: usize, max: usize) -> impl Iterator<Item = (ColumnStr
     (0..count).map(move |c| {
         let (start, n) = (c * size + c.min(longer), size + usize::from(c < longer));
         let last = (start + n - 1) * lanes;
-        let tail = last.min(k - lanes);
+        let tail = last.min(k.saturating_sub(lanes));
         (ColumnStrip { first: start * lanes, tail, overlap: last - tail }, n)
     })
 }
@@ -57,7 +58,7 @@ pub(super) fn mul<X: Real, T: Real>(x: &CsrMatrix<X>, first: usize, b: &[T], k: 
     assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
     if k > 0 {
         let starts = x.indptr().into_raw_storage();
-        let packed = worth_packing(starts[first + out.len() / k] - starts[first], x.cols());
+        let packed = worth_packing(starts[first + out.len() / k] - starts[first], x.cols(), size_of_val(b));
         T::with_buffer(|buffer| dispatch_along(k * size_of::<T>(), CsrMul { x, first, b, k, out, packed, buffer }));
     }
 }
@@ -73,14 +74,17 @@ pub(super) fn rows_tmul<T: Real>(
     assert!(b.len().is_multiple_of(k.max(1)) && out.len() == x.cols() * k, "shapes of a transposed sparse product");
     if k > 0 {
         let starts = x.indptr().into_raw_storage();
-        let packed = worth_packing(rows.clone().map(|i| starts[i + 1] - starts[i]).sum(), x.cols());
+        let packed = worth_packing(rows.clone().map(|i| starts[i + 1] - starts[i]).sum(), x.cols(), size_of_val(out));
         T::with_buffer(|buffer| dispatch_along(k * size_of::<T>(), CsrScatter { x, rows, b, k, out, packed, buffer }));
     }
 }
 
-/// Whether a product with so many nonzeros is worth a copy of the factor for the columns.
-fn worth_packing(nonzeros: usize, columns: usize) -> bool {
-    nonzeros >= 8 * columns
+/// Largest size of a copied factor, so that estimates of memory need not know of it.
+const PACKED_BYTES: usize = 32 << 20;
+
+/// Whether a product with so many nonzeros is worth a copy of the factor for the columns, of `bytes` bytes.
+fn worth_packing(nonzeros: usize, columns: usize, bytes: usize) -> bool {
+    nonzeros >= 8 * columns && bytes <= PACKED_BYTES
 }
 
 /// N vectors of a row of at most as many numbers; the last one is filled up with zeros.

@@ -4,8 +4,8 @@ use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
 use pulp::{Simd, WithSimd};
 
 use super::{DivergenceUpdate, FixedFactor, Majorant, multiplied};
-use crate::nls::Penalty;
 use crate::memory::{CACHE_LINE, prefetch_line};
+use crate::nls::Penalty;
 use crate::simd::{dispatch_along, dispatch_fn, lanes, load, store};
 use crate::{Block, Real, gemm};
 
