@@ -1,10 +1,11 @@
 """Set each hot kernel beside a plain loop in C, or MKL's dense product, in the same run, on one core.
 
 Compiles bench/reference.rs, which compiles the loops of bench/reference.c with the machine's C compiler (CC, -O3
--march=native -ffast-math). A kernel and its reference alternate; the best time of each counts, so that another load on the
-machine matters little. Prints the milliseconds of fednmf in f64, its time divided by that of the reference in either precision
-(>1: the reference is faster), its time divided by MKL's, and how much faster f32 is than f64. The matrices are generated, with
-the shapes of word counts and of counts of cells; --input adds others. Dense products have no loop in C, but MKL's.
+-march=native -ffast-math). A kernel and its reference alternate; the best time of each counts, so that another load on
+the machine matters little. Prints the milliseconds of fednmf in f64, its time divided by that of the reference in
+either precision (>1: the reference is faster), its time divided by MKL's, and how much faster f32 is than f64. The
+matrices are generated, with the shapes of word counts and of counts of cells; --input adds others. Dense products have
+no loop in C, but MKL's.
 """
 
 import argparse
@@ -35,11 +36,11 @@ def measure(options):
             [*program, *map(str, words)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
         )
     rows = csv.DictReader(done.stdout.splitlines())
-    seconds = lambda cell: float(cell) if cell else None  # noqa: E731
-    return {
-        (row["kernel"], row["matrix"], int(row["k"]), row["precision"]): [seconds(row[of]) for of in ("fednmf", "mkl", "c")]
-        for row in rows
-    }
+    found = {}
+    for row in rows:
+        seconds = [float(row[of]) if row[of] else None for of in ("fednmf", "mkl", "c")]
+        found[row["kernel"], row["matrix"], int(row["k"]), row["precision"]] = seconds
+    return found
 
 
 def above(limit, found):

@@ -1,6 +1,6 @@
 //! Native kernels of the sparse products: a strip of columns of the factor is held in vector registers while the kernel
-//! walks the nonzeros of a row. Where there are enough nonzeros, the factor is first copied to strips whose rows are aligned to
-//! cache lines and padded with zeros. Neither changes any bit of a result.
+//! walks the nonzeros of a row. Where there are enough nonzeros, the factor is first copied to strips whose rows are
+//! aligned to cache lines and padded with zeros. Neither changes any bit of a result.
 
 use pulp::{Simd, WithSimd};
 
@@ -37,8 +37,8 @@ impl ColumnStrip {
     }
 }
 
-/// Strips that cover k columns, each with its number of vectors: nearly equal, at most `max`. For k < `lanes` the only vector
-/// is longer than the strip.
+/// Strips that cover k columns, each with its number of vectors: nearly equal, at most `max`. For k < `lanes` the only
+/// vector is longer than the strip.
 #[inline(always)]
 fn strips(k: usize, lanes: usize, max: usize) -> impl Iterator<Item = (ColumnStrip, usize)> {
     let vectors = k.div_ceil(lanes);
@@ -52,8 +52,8 @@ fn strips(k: usize, lanes: usize, max: usize) -> impl Iterator<Item = (ColumnStr
     })
 }
 
-/// out = X·B for the rows `first ..` of X, as many as out has; B is cols × k, out rows × k, both row-major. The entries of X are
-/// converted to the precision of B.
+/// out = X·B for the rows `first ..` of X, as many as out has; B is cols × k, out rows × k, both row-major. The entries
+/// of X are converted to the precision of B.
 pub(super) fn mul<X: Real, T: Real>(x: &CsrMatrix<X>, first: usize, b: &[T], k: usize, out: &mut [T]) {
     assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
     if k > 0 {

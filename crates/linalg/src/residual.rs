@@ -138,7 +138,8 @@ impl<T: Real> Block<T> {
         );
     }
 
-    /// As [`Block::for_each_nonzero`]; the last argument of `f` is the column of a later entry, to prefetch what belongs to it.
+    /// As [`Block::for_each_nonzero`]; the last argument of `f` is the column of a later entry, to prefetch what
+    /// belongs to it.
     #[inline(always)]
     pub(crate) fn for_each_nonzero_ahead(&self, row: usize, mut f: impl FnMut(usize, T, usize)) {
         match self {

@@ -121,7 +121,8 @@ pub fn with_each_arch<R, E>(mut f: impl FnMut() -> Result<R, E>) -> Result<(), E
 }
 
 macro_rules! lanes {
-    ($t:ty, $vector:ident, [$splat:ident $add:ident $mul:ident $div:ident $mul_add:ident $mul_sub:ident $max:ident $min:ident $sum:ident],
+    ($t:ty, $vector:ident,
+     [$splat:ident $add:ident $mul:ident $div:ident $mul_add:ident $mul_sub:ident $max:ident $min:ident $sum:ident],
      [$deinterleave:ident $interleave:ident $load:ident $store:ident $vectors:ident $vectors_mut:ident]) => {
         impl Lanes for $t {
             type Vector<S: Simd> = S::$vector;

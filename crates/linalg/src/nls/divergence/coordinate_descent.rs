@@ -34,7 +34,8 @@ pub struct KlSweeps {
     x: Vec<f64>,
     /// The number of nonzeros of the row of the data.
     count: usize,
-    /// They, and the fits there. These and all columns are filled up to a multiple of [`LANES`] by zeros with the fit 1.
+    /// They, and the fits there. These and all columns are filled up to a multiple of [`LANES`] by zeros with the fit
+    /// 1.
     entries: Vec<f64>,
     fit: Vec<f64>,
     /// Their columns in the data.

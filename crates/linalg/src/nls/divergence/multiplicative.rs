@@ -9,7 +9,8 @@ use crate::nls::Penalty;
 use crate::simd::{dispatch_along, dispatch_fn, lanes, load, store};
 use crate::{Block, Real, gemm};
 
-/// Calls `held` with the number of vectors before the last one as a constant if a row of k numbers fits the registers, otherwise `any`.
+/// Calls `held` with the number of vectors before the last one as a constant if a row of k numbers fits the registers,
+/// otherwise `any`.
 macro_rules! with_held {
     ($kernel:ident, $s:ident, $k:expr) => {
         with_held!($kernel, $s, $k, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
