@@ -114,7 +114,7 @@ const PANEL_BYTES: usize = 1 << 20;
 /// Smallest number of such rows: each panel reads both factors of the columns.
 const LEAST_ROWS: usize = 64;
 /// Largest number of components with which memory limits the products of a dense block.
-const MOST_COMPONENTS: usize = 40;
+const MOST_COMPONENTS: usize = 16;
 /// Bytes of a block below which it stays in cache as a whole.
 const LARGE_BLOCK: usize = 16 << 20;
 
