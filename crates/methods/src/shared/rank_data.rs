@@ -110,7 +110,7 @@ pub trait RankData<T: Real> {
 }
 
 /// Bytes of the rows of a dense block that are multiplied, updated and multiplied again while they are in cache.
-const PANEL_BYTES: usize = 1 << 20;
+const PANEL_BYTES: usize = 2 << 20;
 /// Smallest number of such rows: each panel reads both factors of the columns.
 const LEAST_ROWS: usize = 64;
 /// Largest number of components with which memory limits the products of a dense block.
