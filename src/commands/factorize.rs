@@ -129,8 +129,8 @@ pub struct RunArgs {
           value_parser = parameters::whole_number)]
     pub threads: usize,
 
-    /// Kernels for products with the data. native: fednmf's own. mkl: those of Intel MKL, if it is built in. auto: mkl on
-    /// processors by Intel, otherwise native
+    /// Kernels for products with the data. native: fednmf's own. mkl: those of Intel MKL, if it is built in. auto: mkl
+    /// for dense data and k of 32 or more on processors by Intel, otherwise native
     #[arg(long, alias = "sparse-kernel", value_name = "K", value_parser = words::<Kernel>(), default_value_t = Kernel::Native, help_heading = "Running")]
     pub kernel: Kernel,
 

@@ -84,7 +84,7 @@ impl<M: Method> Estimator<M> {
         eval_every: usize;
         /// Threads of the products with the data.
         threads: usize;
-        /// Kernels of the products with the data; `None`: by the processor.
+        /// Kernels of the products with the data; `None`: by processor and data.
         kernel: Option<ProductKernel>;
         /// Iterate on `f64` data in `f32` first.
         mixed_precision: bool;

@@ -62,6 +62,10 @@ impl<'a, T: Real> MatrixView<'a, T> {
         }
     }
 
+    pub(super) fn is_sparse(&self) -> bool {
+        matches!(self.0, Kind::Sparse { .. })
+    }
+
     /// A matrix in compressed sparse rows: `starts` (rows + 1) bounds the entries of each row in `columns`, which ascend
     /// in each row, and `values`.
     ///

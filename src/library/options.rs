@@ -38,7 +38,7 @@ pub struct Options {
     /// Threads of the products with the data.
     pub threads: usize,
     /// Kernels of the products with the data: [`ProductKernel::Native`] or [`ProductKernel::mkl`], whose sums round
-    /// differently. `None`: MKL's on processors by Intel, if the build has MKL.
+    /// differently. `None`: by processor, form of the data and number of components, as `--kernel auto` of the program.
     pub kernel: Option<ProductKernel>,
     /// Iterate on `f64` data in `f32` for as long as that lowers the error, then in `f64`.
     pub mixed_precision: bool,
@@ -82,8 +82,8 @@ impl Options {
         Limits { max_iters, tol, target_error, time_limit, eval_every }
     }
 
-    pub(super) fn kernels(&self) -> ProductKernels {
-        self.kernel.unwrap_or_else(fednmf_driver::kernels::of_processor).into()
+    pub(super) fn kernels(&self, sparse: bool) -> ProductKernels {
+        self.kernel.unwrap_or_else(|| fednmf_driver::kernels::of_processor(sparse, self.components)).into()
     }
 }
 

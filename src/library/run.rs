@@ -43,7 +43,8 @@ pub fn run<T: Real>(
 ) -> Result<Fit<T>> {
     options.check()?;
     method.check()?;
-    let context = Context::new(ContextOptions { threads: options.threads, kernels: options.kernels() })?;
+    let kernels = options.kernels(parts.iter().any(MatrixView::is_sparse));
+    let context = Context::new(ContextOptions { threads: options.threads, kernels })?;
     context.install(|| run_on_threads(method, parts, options, start, observer))
 }
 

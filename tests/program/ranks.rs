@@ -27,7 +27,7 @@ use fednmf_methods::registry;
 use fednmf_methods::shared::factor_side::FactorSide;
 use fednmf_methods::shared::grid;
 use fednmf_methods::shared::init::{Start, Task, on_grid};
-use fednmf_methods::shared::rank_data::{Occupied, RankData, UpdateRows};
+use fednmf_methods::shared::rank_data::{Occupied, RankData, UpdateRows, rank_data};
 use fednmf_methods::shared::sizes::Sizes;
 use fednmf_privacy::Declared;
 
@@ -204,7 +204,7 @@ fn agreement(comm: &Communicator) {
 }
 
 /// A block of which the last rank cannot compute products.
-struct Refused(Block<f64>);
+struct Refused(Box<dyn RankData<f64>>);
 
 const REFUSAL: &str = "the kernels refuse this block";
 
@@ -222,7 +222,7 @@ impl RankData<f64> for Refused {
     }
 
     fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> SharedResult<Block<f64>> {
-        RankData::select(&mut self.0, comm, axis, places)
+        self.0.select(comm, axis, places)
     }
 
     fn product_for_u(&mut self, _: &Communicator, _: &mut Side, _: &mut Side) -> SharedResult<()> {
@@ -293,7 +293,8 @@ fn refusals(comm: &Communicator) {
         let Statistics { sum, norm2, nonzeros, .. } = statistics;
         let entries = nonzeros as f64;
         let block = blocks.remove(0);
-        let data: Box<dyn RankData<f64>> = if is_last { Box::new(Refused(block)) } else { Box::new(block) };
+        let data = rank_data(vec![block], None, None);
+        let data = if is_last { Box::new(Refused(data)) } else { data };
         let start = Start::choose(&init, &Sizes { m, n, entries, k }, true);
         assert_ne!(start, Start::Random, "{init:?}");
         let task = Task { comm, cuts: &cuts, shape: (m, n), entries, k, sum, norm2, seed: 1 };

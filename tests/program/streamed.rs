@@ -200,6 +200,17 @@ fn a_matrix_ten_times_larger_than_the_memory_has_the_factors_of_a_run_in_memory(
     }
 }
 
+/// The block of one rank is so large that an update reads it once; those of two ranks are not.
+#[test]
+fn a_large_dense_block_that_is_read_once_has_the_result_of_smaller_ones() {
+    for options in ["--extrapolation none", "--threads 2"] {
+        let line =
+            format!("--algo hals -k 4 --max-iters 6 {options} --input synthetic:planted,m=3100,n=700,k=4,seed=2");
+        let [one, two] = [1, 2].map(|ranks| number(&fednmf(ranks, &line).ok(), "rel_error"));
+        assert!((one - two).abs() < 1e-9 * two, "{options}: {one} {two}");
+    }
+}
+
 #[test]
 fn every_method_and_start_streams() {
     let dir = tempdir().unwrap();

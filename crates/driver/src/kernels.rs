@@ -1,4 +1,4 @@
-//! `--kernel auto`: the kernels for products with the data that suit the processor, the same on all ranks.
+//! `--kernel auto`: the kernels for products with the data that suit processor and data, the same on all ranks.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -13,12 +13,16 @@ use fednmf_privacy::Public;
 pub const USED: &str = "kernels_used";
 
 /// The kernels of a run: the requested ones; when it resumes those of its checkpoint (`saved`), because others round
-/// differently; otherwise by the vendor of the processor, never by timing.
-pub fn choose(requested: Option<ProductKernel>, saved: Option<ProductKernels>, vendor: Option<&str>) -> ProductKernels {
+/// differently; otherwise the `suited` ones, which no timing decides.
+pub fn choose(
+    requested: Option<ProductKernel>,
+    saved: Option<ProductKernels>,
+    suited: ProductKernel,
+) -> ProductKernels {
     match (requested, saved) {
         (Some(kernel), _) => kernel.into(),
         (None, Some(kernels)) => kernels,
-        (None, None) => suited(vendor).into(),
+        (None, None) => suited.into(),
     }
 }
 
@@ -35,16 +39,22 @@ impl Public for Vendor {
     const WHY: &'static str = "a property of the processor";
 }
 
-/// The kernel for processors of a vendor: MKL on Intel processors, native ones elsewhere and in builds without MKL. On AMD, native kernels were
-/// faster in most cases measured (`bench/roofline.rs`), and MKL selects other code for unknown vendors.
-pub fn suited(vendor: Option<&str>) -> ProductKernel {
-    let mkl = if vendor == Some("GenuineIntel") { ProductKernel::mkl().ok() } else { None };
+/// Smallest number of components with which MKL's products of dense data are faster on processors by Intel.
+const WIDE: usize = 32;
+
+/// The kernel for k components on processors of a vendor: MKL for dense data with many components on Intel's, native
+/// ones elsewhere and in builds without MKL. Native kernels for sparse data are as fast as loops in C for AVX-512
+/// (`bench/run kernels`), which were faster than MKL on both vendors; those for dense data were faster on AMD, and on
+/// Intel for small k.
+pub fn suited(vendor: Option<&str>, sparse: bool, k: usize) -> ProductKernel {
+    let is_better = vendor == Some("GenuineIntel") && !sparse && k >= WIDE;
+    let mkl = if is_better { ProductKernel::mkl().ok() } else { None };
     mkl.unwrap_or(ProductKernel::Native)
 }
 
 /// The kernel that suits the processor of this machine.
-pub fn of_processor() -> ProductKernel {
-    suited(host::processor_vendor().as_deref())
+pub fn of_processor(sparse: bool, k: usize) -> ProductKernel {
+    suited(host::processor_vendor().as_deref(), sparse, k)
 }
 
 /// For trace and checkpoint.
@@ -76,9 +86,11 @@ mod tests {
     const ALL: &[ProductKernel] = ProductKernel::ALL;
 
     #[test]
-    fn the_vendor_decides() {
-        let names = [Some("GenuineIntel"), Some("AuthenticAMD"), None].map(suited);
+    fn vendor_form_and_components_decide() {
+        let names = [Some("GenuineIntel"), Some("AuthenticAMD"), None].map(|vendor| suited(vendor, false, 40));
         assert_eq!(names, [ALL[0], ProductKernel::Native, ProductKernel::Native]);
+        let others = [(true, 40), (false, 10)].map(|(sparse, k)| suited(Some("GenuineIntel"), sparse, k));
+        assert_eq!(others, [ProductKernel::Native; 2]);
     }
 
     #[test]
@@ -106,9 +118,8 @@ mod tests {
     #[test]
     fn a_request_comes_before_a_checkpoint_and_that_before_the_processor() {
         let (first, native) = (ALL[0], ProductKernel::Native);
-        let intel = Some("GenuineIntel");
-        assert_eq!(choose(Some(native), Some(first.into()), intel), native.into());
-        assert_eq!(choose(None, Some(native.into()), intel), native.into());
-        assert_eq!(choose(None, None, intel), first.into());
+        assert_eq!(choose(Some(native), Some(first.into()), first), native.into());
+        assert_eq!(choose(None, Some(native.into()), first), native.into());
+        assert_eq!(choose(None, None, first), first.into());
     }
 }

@@ -192,7 +192,11 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
         method_why,
         precision,
         precision_why,
-        kernels: kernels::choose(spec.kernel, saved.kernels, machine.vendor.as_deref()),
+        kernels: kernels::choose(
+            spec.kernel,
+            saved.kernels,
+            kernels::suited(machine.vendor.as_deref(), header.sparse, spec.k),
+        ),
         input,
         parties,
         parties_follow_ranks: given.is_none(),

@@ -85,7 +85,7 @@ fednmf_base::words! {
 }
 
 impl Kernel {
-    /// The kernel, unless the processor decides it.
+    /// The kernel, unless processor and data decide it.
     ///
     /// # Errors
     /// If this build does not have it.

@@ -1,5 +1,6 @@
 //! Native kernels of the sparse products: a strip of columns of the factor is held in vector registers while the kernel
-//! walks the nonzeros of a row.
+//! walks the nonzeros of a row. Where there are enough nonzeros, the factor is first copied to strips whose rows are
+//! aligned to cache lines and padded with zeros. Neither changes any bit of a result.
 
 use pulp::{Simd, WithSimd};
 
@@ -7,6 +8,7 @@ use super::csr_matrix::CsrMatrix;
 use super::memory::{CACHE_LINE, prefetch_line};
 use super::real::Real;
 use super::simd::{dispatch_along, lanes, load, store};
+use super::tall_skinny::aligned;
 
 /// Largest number of vectors in a strip: the accumulators, or the row that is scattered, take half of the registers.
 #[inline(always)]
@@ -35,7 +37,8 @@ impl ColumnStrip {
     }
 }
 
-/// Strips that cover k ≥ `lanes` columns, each with its number of vectors: nearly equal, at most `max`.
+/// Strips that cover k columns, each with its number of vectors: nearly equal, at most `max`. For k < `lanes` the only
+/// vector is longer than the strip.
 #[inline(always)]
 fn strips(k: usize, lanes: usize, max: usize) -> impl Iterator<Item = (ColumnStrip, usize)> {
     let vectors = k.div_ceil(lanes);
@@ -44,16 +47,19 @@ fn strips(k: usize, lanes: usize, max: usize) -> impl Iterator<Item = (ColumnStr
     (0..count).map(move |c| {
         let (start, n) = (c * size + c.min(longer), size + usize::from(c < longer));
         let last = (start + n - 1) * lanes;
-        let tail = last.min(k - lanes);
+        let tail = last.min(k.saturating_sub(lanes));
         (ColumnStrip { first: start * lanes, tail, overlap: last - tail }, n)
     })
 }
 
-/// out = X·B for the rows `first ..` of X, as many as out has; B is cols × k, out rows × k, both row-major.
-pub(super) fn mul<T: Real>(x: &CsrMatrix<T>, first: usize, b: &[T], k: usize, out: &mut [T]) {
+/// out = X·B for the rows `first ..` of X, as many as out has; B is cols × k, out rows × k, both row-major. The entries
+/// of X are converted to the precision of B.
+pub(super) fn mul<X: Real, T: Real>(x: &CsrMatrix<X>, first: usize, b: &[T], k: usize, out: &mut [T]) {
     assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
     if k > 0 {
-        dispatch_along(k * size_of::<T>(), CsrMul { x, first, b, k, out });
+        let starts = x.indptr().into_raw_storage();
+        let packed = worth_packing(starts[first + out.len() / k] - starts[first], x.cols(), size_of_val(b));
+        T::with_buffer(|buffer| dispatch_along(k * size_of::<T>(), CsrMul { x, first, b, k, out, packed, buffer }));
     }
 }
 
@@ -67,16 +73,54 @@ pub(super) fn rows_tmul<T: Real>(
 ) {
     assert!(b.len().is_multiple_of(k.max(1)) && out.len() == x.cols() * k, "shapes of a transposed sparse product");
     if k > 0 {
-        dispatch_along(k * size_of::<T>(), CsrScatter { x, rows, b, k, out });
+        let starts = x.indptr().into_raw_storage();
+        let packed = worth_packing(rows.clone().map(|i| starts[i + 1] - starts[i]).sum(), x.cols(), size_of_val(out));
+        T::with_buffer(|buffer| dispatch_along(k * size_of::<T>(), CsrScatter { x, rows, b, k, out, packed, buffer }));
+    }
+}
+
+/// Largest size of a copied factor, so that estimates of memory need not know of it.
+const PACKED_BYTES: usize = 32 << 20;
+
+/// Whether a product with so many nonzeros is worth a copy of the factor for the columns, of `bytes` bytes.
+fn worth_packing(nonzeros: usize, columns: usize, bytes: usize) -> bool {
+    nonzeros >= 8 * columns && bytes <= PACKED_BYTES
+}
+
+/// N vectors of a row of at most as many numbers; the last one is filled up with zeros.
+#[inline(always)]
+fn load_row<T: Real, S: Simd, const N: usize>(s: S, row: &[T]) -> [T::Vector<S>; N] {
+    let (whole, rest) = T::vectors::<S>(row);
+    std::array::from_fn(|n| if n < whole.len() { whole[n] } else { T::load_short(s, rest) })
+}
+
+/// The inverse of [`load_row`].
+#[inline(always)]
+fn store_row<T: Real, S: Simd, const N: usize>(s: S, row: &mut [T], from: &[T::Vector<S>; N]) {
+    let (whole, rest) = T::vectors_mut::<S>(row);
+    for n in 0..N {
+        match whole.get_mut(n) {
+            Some(to) => *to = from[n],
+            None => T::store_short(s, rest, from[n]),
+        }
+    }
+}
+
+/// Prefetches a row of a packed strip, which may be past its end.
+#[inline(always)]
+fn prefetch_row<V, const N: usize>(rows: &[[V; N]], next: usize) {
+    let row = rows.as_ptr().wrapping_add(next).cast::<V>();
+    for n in (0..N).step_by((CACHE_LINE / size_of::<V>()).max(1)) {
+        prefetch_line(row.wrapping_add(n));
     }
 }
 
 /// Prefetch distance in nonzeros: rows of the factor come from the third-level cache or from memory.
-const AHEAD: usize = 12;
+const AHEAD: usize = 16;
 
 /// The column indices and values of row i, each with the column index [`AHEAD`] nonzeros later.
 #[inline(always)]
-fn nonzeros_ahead<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterator<Item = ((usize, &T), usize)> {
+pub(super) fn nonzeros_ahead<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterator<Item = ((usize, &T), usize)> {
     let starts = x.indptr().into_raw_storage();
     let later = x.indices().get(starts[i] + AHEAD..).unwrap_or_default();
     // At the end of the matrix the indices of the row itself serve: prefetching them is harmless.
@@ -92,39 +136,66 @@ fn nonzeros<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterator<Item = (usize,
     x.indices()[range.clone()].iter().map(|&j| j as usize).zip(&x.data()[range])
 }
 
-/// Calls `strip` for every strip, with its number of vectors before the last one as a constant.
+/// Calls a method for every strip, with its number of vectors, less `$less`, as a constant.
 macro_rules! each_strip {
-    ($kernel:ident, $s:ident, $($head:literal)*) => {
+    ($kernel:ident, $s:ident, $method:ident, $less:literal, $($count:literal)*) => {
         for (strip, vectors) in strips($kernel.k, lanes::<T, S>(), max_vectors::<S>()) {
-            match vectors - 1 {
-                $($head => $kernel.strip::<S, $head>($s, strip),)*
+            match vectors - $less {
+                $($count => $kernel.$method::<S, $count>($s, strip),)*
                 _ => unreachable!("a strip has at most 16 vectors"),
             }
         }
     };
 }
 
-struct CsrMul<'a, T: Real> {
-    x: &'a CsrMatrix<T>,
+struct CsrMul<'a, X: Real, T: Real> {
+    x: &'a CsrMatrix<X>,
     first: usize,
     b: &'a [T],
     k: usize,
     out: &'a mut [T],
+    packed: bool,
+    buffer: &'a mut Vec<T>,
 }
 
-impl<T: Real> WithSimd for CsrMul<'_, T> {
+impl<X: Real, T: Real> WithSimd for CsrMul<'_, X, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, s: S) {
-        if self.k < lanes::<T, S>() {
-            return self.narrow(s);
+        if self.packed {
+            each_strip!(self, s, packed, 0, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+        } else if self.k < lanes::<T, S>() {
+            self.narrow(s);
+        } else {
+            each_strip!(self, s, strip, 1, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
         }
-        each_strip!(self, s, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
 }
 
-impl<T: Real> CsrMul<'_, T> {
+impl<X: Real, T: Real> CsrMul<'_, X, T> {
+    /// A strip of N vectors, packed.
+    #[inline(always)]
+    fn packed<S: Simd, const N: usize>(&mut self, s: S, strip: ColumnStrip) {
+        let (k, lanes) = (self.k, lanes::<T, S>());
+        let columns = strip.first..k.min(strip.first + N * lanes);
+        let packed = T::vectors_mut::<S>(aligned(self.buffer, self.x.cols() * N * lanes)).0.as_chunks_mut::<N>().0;
+        for (to, row) in packed.iter_mut().zip(self.b.chunks_exact(k)) {
+            *to = load_row(s, &row[columns.clone()]);
+        }
+        for (i, out) in self.out.chunks_exact_mut(k).enumerate() {
+            let mut sums = [T::splat_v(s, T::zero()); N];
+            for ((j, &value), next) in nonzeros_ahead(self.x, self.first + i) {
+                prefetch_row(packed, next);
+                let (value, row) = (T::splat_v(s, T::from_f64(value.as_f64())), &packed[j]);
+                for n in 0..N {
+                    sums[n] = T::mul_add_v(s, value, row[n], sums[n]);
+                }
+            }
+            store_row(s, &mut out[columns.clone()], &sums);
+        }
+    }
+
     /// A strip of `HEAD` vectors and the last one.
     #[inline(always)]
     fn strip<S: Simd, const HEAD: usize>(&mut self, s: S, strip: ColumnStrip) {
@@ -135,7 +206,7 @@ impl<T: Real> CsrMul<'_, T> {
             let (mut head, mut tail) = ([zero; HEAD], zero);
             for ((j, &value), next) in nonzeros_ahead(self.x, self.first + i) {
                 strip.prefetch::<T, S, HEAD>(self.b.as_ptr().wrapping_add(next * k));
-                let value = T::splat_v(s, value);
+                let value = T::splat_v(s, T::from_f64(value.as_f64()));
                 let row = &self.b[j * k..(j + 1) * k];
                 let from = T::vectors::<S>(&row[strip.first..strip.first + width]).0;
                 for n in 0..HEAD {
@@ -150,12 +221,12 @@ impl<T: Real> CsrMul<'_, T> {
 
     /// Fewer columns than a vector has lanes.
     #[inline(always)]
-    fn narrow<S: Simd>(self, s: S) {
+    fn narrow<S: Simd>(&mut self, s: S) {
         for (i, out) in self.out.chunks_exact_mut(self.k).enumerate() {
             let mut sum = T::splat_v(s, T::zero());
             for (j, &value) in nonzeros(self.x, self.first + i) {
                 let row = T::load_short(s, &self.b[j * self.k..(j + 1) * self.k]);
-                sum = T::mul_add_v(s, T::splat_v(s, value), row, sum);
+                sum = T::mul_add_v(s, T::splat_v(s, T::from_f64(value.as_f64())), row, sum);
             }
             T::store_short(s, out, sum);
         }
@@ -168,6 +239,8 @@ struct CsrScatter<'a, T: Real, I> {
     b: &'a [T],
     k: usize,
     out: &'a mut [T],
+    packed: bool,
+    buffer: &'a mut Vec<T>,
 }
 
 impl<T: Real, I: Iterator<Item = usize> + Clone> WithSimd for CsrScatter<'_, T, I> {
@@ -175,14 +248,41 @@ impl<T: Real, I: Iterator<Item = usize> + Clone> WithSimd for CsrScatter<'_, T, 
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, s: S) {
-        if self.k < lanes::<T, S>() {
-            return self.narrow(s);
+        if self.packed {
+            each_strip!(self, s, packed, 0, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+        } else if self.k < lanes::<T, S>() {
+            self.narrow(s);
+        } else {
+            each_strip!(self, s, strip, 1, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
         }
-        each_strip!(self, s, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
 }
 
 impl<T: Real, I: Iterator<Item = usize> + Clone> CsrScatter<'_, T, I> {
+    /// A strip of N vectors, packed.
+    #[inline(always)]
+    fn packed<S: Simd, const N: usize>(&mut self, s: S, strip: ColumnStrip) {
+        let (k, lanes) = (self.k, lanes::<T, S>());
+        let columns = strip.first..k.min(strip.first + N * lanes);
+        let packed = T::vectors_mut::<S>(aligned(self.buffer, self.x.cols() * N * lanes)).0.as_chunks_mut::<N>().0;
+        for (to, row) in packed.iter_mut().zip(self.out.chunks_exact(k)) {
+            *to = load_row(s, &row[columns.clone()]);
+        }
+        for (i, u) in self.rows.clone().zip(self.b.chunks_exact(k)) {
+            let u: [T::Vector<S>; N] = load_row(s, &u[columns.clone()]);
+            for ((j, &value), next) in nonzeros_ahead(self.x, i) {
+                prefetch_row(packed, next);
+                let (value, row) = (T::splat_v(s, value), &mut packed[j]);
+                for n in 0..N {
+                    row[n] = T::mul_add_v(s, value, u[n], row[n]);
+                }
+            }
+        }
+        for (from, row) in packed.iter().zip(self.out.chunks_exact_mut(k)) {
+            store_row(s, &mut row[columns.clone()], from);
+        }
+    }
+
     /// A strip of `HEAD` vectors and the last one.
     #[inline(always)]
     fn strip<S: Simd, const HEAD: usize>(&mut self, s: S, strip: ColumnStrip) {
@@ -212,9 +312,9 @@ impl<T: Real, I: Iterator<Item = usize> + Clone> CsrScatter<'_, T, I> {
 
     /// Fewer columns than a vector has lanes.
     #[inline(always)]
-    fn narrow<S: Simd>(self, s: S) {
+    fn narrow<S: Simd>(&mut self, s: S) {
         let k = self.k;
-        for (i, u) in self.rows.zip(self.b.chunks_exact(k)) {
+        for (i, u) in self.rows.clone().zip(self.b.chunks_exact(k)) {
             let u = T::load_short(s, u);
             for (j, &value) in nonzeros(self.x, i) {
                 let row = &mut self.out[j * k..(j + 1) * k];

@@ -6,17 +6,24 @@ pub const CACHE_LINE: usize = 64;
 /// Prefetches every cache line of a slice into the second-level cache.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T]) {
-    slice.chunks((CACHE_LINE / size_of::<T>().max(1)).max(1)).for_each(|line| prefetch_line(line.as_ptr()));
+    #[cfg(target_arch = "x86_64")]
+    for line in slice.chunks((CACHE_LINE / size_of::<T>().max(1)).max(1)) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a prefetch has no visible effect and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = slice;
 }
 
-/// Prefetches the cache line at this address, which need not be valid, into the second-level cache.
+/// Prefetches the cache line at this address, which need not be valid, into the first-level cache.
 #[inline(always)]
 pub fn prefetch_line<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch has no visible effect and never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

@@ -5,12 +5,16 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use super::blas::gemm;
 use super::block::Block;
 use super::contiguous::Contiguous;
+use super::csr_kernels::{self, nonzeros_ahead};
 use super::order::Order;
 use super::real::Real;
 use super::simd::dispatch_fn;
 
 /// Rows and columns of the tiles of the direct residual.
 const TILE: (usize, usize) = (128, 1024);
+
+/// Rows that are multiplied or widened together.
+const PART: usize = 4096;
 
 /// Below this fraction of ‖X‖² the Gram form has lost half of its digits to cancellation.
 const CANCELLATION: f64 = 1e-7;
@@ -88,18 +92,24 @@ impl<T: Real> Block<T> {
         let k = v.ncols();
         let v = widened(v);
         let v = v.row_major();
-        let mut sum = vec![0.0; k];
         let mut total = 0.0;
+        if let Block::Sparse(x) = self {
+            let mut products = vec![0.0; PART.min(rows) * k];
+            for first in (0..rows).step_by(PART) {
+                let u = u.slice(s![first..(first + PART).min(rows), ..]);
+                let products = &mut products[..u.len()];
+                csr_kernels::mul(x.matrix(), first, v, k, products);
+                total += u.iter().zip(products).map(|(u, product)| u.as_f64() * *product).sum::<f64>();
+            }
+            return total;
+        }
+        let mut sum = vec![0.0; k];
         let mut entry = vec![];
         for (i, u) in u.rows().into_iter().enumerate() {
             entry.clear();
             match self {
-                Block::Dense(x) => entry.extend(x.row(i).iter().map(|x| x.as_f64()).enumerate()),
-                Block::Sparse(x) => {
-                    let row = x.matrix().outer_view(i);
-                    entry.extend(row.iter().flat_map(|row| row.iter()).map(|(j, x)| (j, x.as_f64())));
-                }
                 Block::Bits(x) => entry.extend(x.ones(i).map(|j| (j, 1.0))),
+                _ => self.for_each_nonzero(i, |j, x| entry.push((j, x.as_f64()))),
             }
             sum.fill(0.0);
             dispatch_fn(
@@ -121,21 +131,31 @@ impl<T: Real> Block<T> {
     /// set.
     #[inline(always)]
     pub fn for_each_nonzero(&self, row: usize, mut f: impl FnMut(usize, T)) {
+        self.for_each_nonzero_ahead(
+            row,
+            #[inline(always)]
+            |j, x, _| f(j, x),
+        );
+    }
+
+    /// As [`Block::for_each_nonzero`]; the last argument of `f` is the column of a later entry, to prefetch what
+    /// belongs to it.
+    #[inline(always)]
+    pub(crate) fn for_each_nonzero_ahead(&self, row: usize, mut f: impl FnMut(usize, T, usize)) {
         match self {
             Block::Dense(x) => {
                 for (j, &x) in x.row(row).iter().enumerate().filter(|(_, x)| **x != T::zero()) {
-                    f(j, x);
+                    f(j, x, j);
                 }
             }
             Block::Sparse(x) => {
-                let Some(row) = x.matrix().outer_view(row) else { return };
-                for (&j, &x) in row.indices().iter().zip(row.data()).filter(|(_, x)| **x != T::zero()) {
-                    f(j as usize, x);
+                for ((j, &x), next) in nonzeros_ahead(x.matrix(), row).filter(|((_, x), _)| **x != T::zero()) {
+                    f(j, x, next);
                 }
             }
             Block::Bits(x) => {
                 for j in x.ones(row) {
-                    f(j, T::one());
+                    f(j, T::one(), j);
                 }
             }
         }
@@ -184,8 +204,8 @@ pub fn squares<T: Real>(values: &[T]) -> f64 {
 fn wide_gram<T: Real>(f: &ArrayView2<T>) -> Array2<f64> {
     let k = f.ncols();
     let mut out = Array2::zeros((k, k));
-    for first in (0..f.nrows()).step_by(4096) {
-        let part = widened(&f.slice(s![first..(first + 4096).min(f.nrows()), ..]));
+    for first in (0..f.nrows()).step_by(PART) {
+        let part = widened(&f.slice(s![first..(first + PART).min(f.nrows()), ..]));
         gemm(1.0, &part.t(), &part.view(), 1.0, &mut out.view_mut());
     }
     out

@@ -16,6 +16,7 @@ pub trait Lanes: Pod {
     fn splat_v<S: Simd>(s: S, x: Self) -> Self::Vector<S>;
     fn add_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn mul_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn div_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// a·b + c, with one rounding if the machine has FMA.
     fn mul_add_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
     /// c − a·b, with one rounding if the machine has FMA.
@@ -120,7 +121,8 @@ pub fn with_each_arch<R, E>(mut f: impl FnMut() -> Result<R, E>) -> Result<(), E
 }
 
 macro_rules! lanes {
-    ($t:ty, $vector:ident, [$splat:ident $add:ident $mul:ident $mul_add:ident $mul_sub:ident $max:ident $min:ident $sum:ident],
+    ($t:ty, $vector:ident,
+     [$splat:ident $add:ident $mul:ident $div:ident $mul_add:ident $mul_sub:ident $max:ident $min:ident $sum:ident],
      [$deinterleave:ident $interleave:ident $load:ident $store:ident $vectors:ident $vectors_mut:ident]) => {
         impl Lanes for $t {
             type Vector<S: Simd> = S::$vector;
@@ -136,6 +138,10 @@ macro_rules! lanes {
             #[inline(always)]
             fn mul_v<S: Simd>(s: S, a: S::$vector, b: S::$vector) -> S::$vector {
                 s.$mul(a, b)
+            }
+            #[inline(always)]
+            fn div_v<S: Simd>(s: S, a: S::$vector, b: S::$vector) -> S::$vector {
+                s.$div(a, b)
             }
             #[inline(always)]
             fn mul_add_v<S: Simd>(s: S, a: S::$vector, b: S::$vector, c: S::$vector) -> S::$vector {
@@ -198,12 +204,12 @@ macro_rules! lanes {
 lanes!(
     f32,
     f32s,
-    [splat_f32s add_f32s mul_f32s mul_add_e_f32s negate_mul_add_e_f32s max_f32s min_f32s reduce_sum_f32s],
+    [splat_f32s add_f32s mul_f32s div_f32s mul_add_e_f32s negate_mul_add_e_f32s max_f32s min_f32s reduce_sum_f32s],
     [deinterleave_shfl_f32s interleave_shfl_f32s partial_load_f32s partial_store_f32s as_simd_f32s as_mut_simd_f32s]
 );
 lanes!(
     f64,
     f64s,
-    [splat_f64s add_f64s mul_f64s mul_add_e_f64s negate_mul_add_e_f64s max_f64s min_f64s reduce_sum_f64s],
+    [splat_f64s add_f64s mul_f64s div_f64s mul_add_e_f64s negate_mul_add_e_f64s max_f64s min_f64s reduce_sum_f64s],
     [deinterleave_shfl_f64s interleave_shfl_f64s partial_load_f64s partial_store_f64s as_simd_f64s as_mut_simd_f64s]
 );

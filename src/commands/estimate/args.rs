@@ -7,7 +7,6 @@ use clap::Args;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::units::parse_bytes;
-use fednmf_driver::kernels;
 use fednmf_driver::spec::{Kernel, PrecisionChoice, apply_method_requirements};
 use fednmf_files::InputSpec;
 use fednmf_files::features::{FeatureChoice, FeatureType};
@@ -120,7 +119,7 @@ impl EstimateArgs {
             precision: self.precision.given(),
             threads: self.threads,
             max_iters: self.max_iters,
-            kernel: self.kernel.given()?.unwrap_or_else(kernels::of_processor),
+            kernel: self.kernel.given()?,
             latency: self.latency,
             bandwidth: self.bandwidth.map(|bytes| bytes as f64),
             rates: self.rates,

@@ -22,9 +22,8 @@ use fednmf_base::stdout::print;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::{GridTraffic, Loaded, PartySplit, Transfer};
-use fednmf_driver::precision;
 use fednmf_driver::spec::{Precision, Requested};
-use fednmf_driver::too_few_cores;
+use fednmf_driver::{kernels, precision, too_few_cores};
 use fednmf_files as data;
 use fednmf_files::{Input, InputSpec};
 use fednmf_linalg as linalg;
@@ -53,7 +52,8 @@ pub struct EstimateRequest {
     pub precision: Option<Precision>,
     pub threads: usize,
     pub max_iters: usize,
-    pub kernel: ProductKernel,
+    /// None: by processor and data.
+    pub kernel: Option<ProductKernel>,
     /// Latency (s) and bandwidth (B/s) between ranks, instead of measured ones.
     pub latency: Option<f64>,
     pub bandwidth: Option<f64>,
@@ -128,16 +128,21 @@ pub(crate) fn with_formula() -> Vec<&'static str> {
 /// # Errors
 /// When a parameter does not fit the shape, or the matrix or the rates cannot be read.
 pub fn estimate(request: &EstimateRequest, comm: &Communicator) -> Result<i32> {
-    let options = ContextOptions { threads: request.threads, kernels: request.kernel.into() };
     if comm.is_root() && request.rates.is_none() {
         too_few_cores(request.threads).iter().for_each(|warning| warn(&format!("{warning}; rates are measured here")));
     }
-    let context = comm.agree_on_error(Context::new(options))?;
     let base = resident();
     let matrix = match &request.matrix {
         Matrix::Input(spec) => Opened::Input(Box::new(data::open(spec, comm)?)),
         &Matrix::Shape(m, n, stored) => Opened::Shape(m, n, stored),
     };
+    let sparse = match &matrix {
+        Opened::Input(input) => input.header().sparse,
+        Opened::Shape(.., stored) => stored.is_some(),
+    };
+    let kernel = request.kernel.unwrap_or_else(|| kernels::of_processor(sparse, request.k));
+    let options = ContextOptions { threads: request.threads, kernels: kernel.into() };
+    let context = comm.agree_on_error(Context::new(options))?;
     let private = request.method.description().partition.is_private();
     let of_data = || match &matrix {
         Opened::Input(input) if !private && !input.spec().by_party() => precision::suited(input.header().values),

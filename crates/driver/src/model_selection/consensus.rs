@@ -164,7 +164,7 @@ pub fn gram_of(v: &Array2<f64>) -> Array2<f64> {
 fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> SharedResult<Fit> {
     let k = v.ncols();
     let Loaded { layout, cuts, blocks, panels, .. } = loaded.copy();
-    let mut data = rank_data(blocks, panels);
+    let mut data = rank_data(blocks, panels, None);
     group.agree_on_error(data.prepare(k))?;
     let [_, rows_v] = grid::own_rows(group, &cuts);
     let tile = &layout.tiles(&cuts, group.rank())[0];

@@ -9,4 +9,5 @@ mod panel;
 mod tmul;
 
 pub(super) use mul::mul;
+pub(super) use panel::aligned;
 pub(super) use tmul::{RowSelection, tmul};

@@ -67,4 +67,9 @@ impl<T: Real> FactorUpdate<T> for Pivoting {
         self.solve_keeping(x, r, &g.view(), penalty);
         Ok(())
     }
+
+    /// Rows with the same nonzeros are solved together.
+    fn is_by_row(&self) -> bool {
+        false
+    }
 }

@@ -19,7 +19,7 @@ use super::factor_side::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, RHS_U, RHS_V, U, V}
 use super::grid::{self, Grid, GridChoice, GridParams};
 use super::init::{self, InitParams, Start, Task};
 use super::missing::MissingParams;
-use super::rank_data::rank_data;
+use super::rank_data::{rank_data, rows_in_cache};
 use super::regularization::{self, Penalties, RegularizationParams};
 use super::row_exchange::{Exchange, PATTERN};
 pub use super::sizes::Sizes;
@@ -59,6 +59,11 @@ pub trait FactorUpdate<T: Real> {
     /// Whether a zero entry stays zero; the start must then have no zeros.
     fn preserves_zeros(&self) -> bool {
         false
+    }
+
+    /// Whether an update of some rows at a time is as fast as one of all.
+    fn is_by_row(&self) -> bool {
+        true
     }
 
     /// The decisions made from the sizes.
@@ -176,7 +181,8 @@ impl ExactParams {
         let copies = if sparse { 1 } else { 2 };
         let whole = usize::from(pc > 1) * rows + usize::from(pr > 1) * cols;
         let owned = if extrapolates { 3 } else { 2 };
-        cost.factors = workload.bytes((owned * (own_u + own_v) + copies * whole + 3 * k) * k);
+        let product = if !sparse && rows_in_cache((m, n), (pr, pc), k, word).is_some() { n } else { 0 };
+        cost.factors = workload.bytes((owned * (own_u + own_v) + copies * whole + product + 3 * k) * k);
         let start = Start::choose(&self.init.init, &Sizes { m, n, entries: all, k }, sparse);
         cost.start = start.bytes(k, (m, n), [own_u, own_v], copies * whole, word);
         cost
@@ -279,7 +285,9 @@ pub fn build<T: Real>(
     let start = if initial.is_some() { Start::Given } else { Start::choose(&args.init.init, &sizes, !dense) };
     // A checkpoint replaces the start.
     let computed = if resuming { Start::Random } else { start };
-    let rank_data = rank_data(data.blocks, data.panels);
+    let (pr, pc) = (data.cuts.rows.len(), data.cuts.cols.len());
+    let at_once = if dense && step.is_by_row() { rows_in_cache(shape, (pr, pc), k, size_of::<T>()) } else { None };
+    let rank_data = rank_data(data.blocks, data.panels, at_once);
     let (mut rank_data, [mut u, mut v]) =
         init::on_grid(computed, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref())?;
     let penalties = args.regularization.penalties(shape);

@@ -1,7 +1,8 @@
 //! This rank's part of the data ([`RankData`]): a block in memory, or panels that are read from a file in each pass.
 //!
-//! One pass over the panels computes both products of an iteration: for each panel its rows of M V, from these its new rows
-//! of U, and its term of MᵀU. An iteration therefore reads the file only once.
+//! One pass over panels computes both products of an iteration: for each panel its rows of M V, from these its new rows
+//! of U, and its term of MᵀU. An iteration therefore reads the file only once. So it does a large dense block, where
+//! memory limits its products ([`rows_in_cache`]).
 
 use std::mem::swap;
 use std::ops::Range;
@@ -108,15 +109,65 @@ pub trait RankData<T: Real> {
     }
 }
 
-/// The rank's panels, or else the first of its blocks.
-pub fn rank_data<T: Real>(blocks: Vec<Block<T>>, panels: Option<Panels<T>>) -> Box<dyn RankData<T>> {
+/// Bytes of the rows of a dense block that are multiplied, updated and multiplied again while they are in cache.
+const PANEL_BYTES: usize = 2 << 20;
+/// Smallest number of such rows: each panel reads both factors of the columns.
+const LEAST_ROWS: usize = 64;
+/// Largest number of components with which memory limits the products of a dense block.
+const MOST_COMPONENTS: usize = 16;
+/// Bytes of a block below which it stays in cache as a whole.
+const LARGE_BLOCK: usize = 16 << 20;
+
+/// Number of rows of a dense matrix of `word` bytes per entry on a grid, for which an iteration reads its block once;
+/// `None` if that does not pay, or if ranks share rows of U, whose right-hand sides are sums over ranks. The same on
+/// all ranks.
+pub fn rows_in_cache((m, n): (usize, usize), (pr, pc): (usize, usize), k: usize, word: usize) -> Option<usize> {
+    let rows = PANEL_BYTES / (n * word).max(1) / LEAST_ROWS * LEAST_ROWS;
+    let large = m / pr * n * word >= LARGE_BLOCK;
+    (pc == 1 && k <= MOST_COMPONENTS && large && rows > 0).then_some(rows)
+}
+
+/// The rank's panels, or else the first of its blocks, of which an update may read so many rows at a time
+/// ([`rows_in_cache`]).
+pub fn rank_data<T: Real>(
+    blocks: Vec<Block<T>>,
+    panels: Option<Panels<T>>,
+    rows: Option<usize>,
+) -> Box<dyn RankData<T>> {
+    let product = Array2::zeros((0, 0));
     match panels {
-        Some(panels) => {
-            let (empty, product) = (panels.empty_block(), Array2::zeros((0, 0)));
-            Box::new(InPanels { panels, empty, product })
+        Some(panels) => Box::new(InPanels { empty: panels.empty_block(), panels, product }),
+        None => {
+            let block = blocks.into_iter().next().expect("a grid has one block on each rank");
+            Box::new(InMemory { block, rows, product })
         }
-        None => Box::new(blocks.into_iter().next().expect("a grid has one block on each rank")),
     }
+}
+
+/// Updates rows of U from their rows of M V, which `mul` computes; `tmul` adds their term of MᵀU.
+fn update_panel<T: Real>(
+    comm: &Communicator,
+    u: &mut FactorSide<T>,
+    (rows, g): (Range<usize>, &Array2<T>),
+    update: &mut UpdateRows<'_, T>,
+    mul: impl FnOnce(&mut ArrayViewMut2<'_, T>),
+    tmul: impl FnOnce(&ArrayView2<'_, T>),
+) -> Result<()> {
+    let mut rhs = u.rhs.slice_mut(s![rows.clone(), ..]);
+    comm.work("product M V", || mul(&mut rhs));
+    let mut own = u.own.slice_mut(s![rows.clone(), ..]);
+    comm.work("update", || update(rows, own.view_mut(), rhs.view(), g))?;
+    comm.work("product M'U", || tmul(&own.view()));
+    Ok(())
+}
+
+/// Data in one block in memory, on any grid.
+struct InMemory<T: Real> {
+    block: Block<T>,
+    /// The rows that an update reads at a time; `None`: all, once for each product.
+    rows: Option<usize>,
+    /// This rank's term of MᵀU (n × k), before the sum over ranks, if an update computes it.
+    product: Array2<T>,
 }
 
 /// Data in panels, on a grid of rows only.
@@ -128,40 +179,43 @@ struct InPanels<T: Real> {
     product: Array2<T>,
 }
 
-/// Data in one block in memory, on any grid.
-impl<T: Real> RankData<T> for Block<T> {
+impl<T: Real> RankData<T> for InMemory<T> {
     fn order(&self) -> Order {
-        Block::order(self)
+        self.block.order()
     }
 
     fn prepare(&mut self, k: usize) -> Result<()> {
-        Block::prepare(self, k)
+        if self.rows.is_some() {
+            self.product = self.order().zeros(self.block.shape().1, k);
+        }
+        self.block.prepare(k)
     }
 
     fn occupied(&self) -> Occupied {
-        match self {
+        match &self.block {
             Block::Sparse(block) => Occupied::Some(block.occupied()),
             _ => Occupied::All,
         }
     }
 
     fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> SharedResult<Block<T>> {
-        Ok(comm.work("start: sample", || Block::select(self, axis, places)))
+        Ok(comm.work("start: sample", || self.block.select(axis, places)))
     }
 
     fn product_for_u(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<()> {
         let v = v.gather_needed();
-        u.sum_rhs(|out| comm.work("product M V", || self.mul(&v, &mut out.view_mut())));
+        u.sum_rhs(|out| comm.work("product M V", || self.block.mul(&v, &mut out.view_mut())));
         Ok(())
     }
 
     fn product_for_v(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<()> {
         let u = u.gather_needed();
-        v.sum_rhs(|out| comm.work("product M'U", || self.tmul(&u, &mut out.view_mut())));
+        v.sum_rhs(|out| comm.work("product M'U", || self.block.tmul(&u, &mut out.view_mut())));
         Ok(())
     }
 
-    /// The summed Gram matrix is not needed before the update, so the sum overlaps with the product.
+    /// If all rows are multiplied at once, the summed Gram matrix is not needed before the update, so the sum overlaps
+    /// with the product.
     fn update_u(
         &mut self,
         comm: &Communicator,
@@ -169,8 +223,27 @@ impl<T: Real> RankData<T> for Block<T> {
         g: &mut Array2<T>,
         update: &mut UpdateRows<'_, T>,
     ) -> Result<()> {
-        v.gram_while(comm, g, |v| self.product_for_u(comm, u, v))?;
-        comm.work("update", || update(0..u.own.nrows(), u.own.view_mut(), u.rhs.view(), g))
+        let Some(most) = self.rows else {
+            v.gram_while(comm, g, |v| self.product_for_u(comm, u, v))?;
+            return comm.work("update", || update(0..u.own.nrows(), u.own.view_mut(), u.rhs.view(), g));
+        };
+        v.gram(comm, g);
+        let v = v.gather_needed();
+        let InMemory { block, product, .. } = self;
+        product.fill(T::zero());
+        let all = u.own.nrows();
+        for first in (0..all).step_by(most) {
+            let rows = first..all.min(first + most);
+            update_panel(
+                comm,
+                u,
+                (rows.clone(), g),
+                update,
+                |rhs| block.part_mul(rows.clone(), &v, rhs),
+                |own| block.part_tmul_add(rows.clone(), own, &mut product.view_mut()),
+            )?;
+        }
+        Ok(())
     }
 
     fn product_for_v_after_update(
@@ -179,15 +252,19 @@ impl<T: Real> RankData<T> for Block<T> {
         u: &mut FactorSide<T>,
         v: &mut FactorSide<T>,
     ) -> SharedResult<()> {
-        self.product_for_v(comm, u, v)
+        match self.rows {
+            Some(_) => v.sum_rhs(|out| swap(out, &mut self.product)),
+            None => self.product_for_v(comm, u, v)?,
+        }
+        Ok(())
     }
 
     fn residual2(&mut self, _: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<f64> {
-        Ok(Block::residual2(self, &u.gather(), &v.gather()))
+        Ok(self.block.residual2(&u.gather(), &v.gather()))
     }
 
     fn into_block(self: Box<Self>) -> Option<Block<T>> {
-        Some(*self)
+        Some(self.block)
     }
 }
 
@@ -264,12 +341,8 @@ impl<T: Real> RankData<T> for InPanels<T> {
         self.product.fill(T::zero());
         let v = v.gather();
         self.pass(comm, |rows, block, product| {
-            let mut rhs = u.rhs.slice_mut(s![rows.clone(), ..]);
-            comm.work("product M V", || block.mul(&v, &mut rhs));
-            let mut own = u.own.slice_mut(s![rows.clone(), ..]);
-            comm.work("update", || update(rows, own.view_mut(), rhs.view(), g))?;
-            comm.work("product M'U", || block.tmul_add(&own.view(), &mut product.view_mut()));
-            Ok(())
+            let tmul = |own: &ArrayView2<'_, T>| block.tmul_add(own, &mut product.view_mut());
+            update_panel(comm, u, (rows, g), update, |rhs| block.mul(&v, rhs), tmul)
         })?;
         Ok(())
     }

@@ -7,10 +7,12 @@
 //! taken, or the root of the chord, which lies right of the root of the slope. The objective never increases.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+use pulp::{Simd, WithSimd};
 
-use super::{DivergenceUpdate, FixedFactor, LANES, column_sums, lanes, multiplied};
+use super::{DivergenceUpdate, FixedFactor, LANES, column_sums, multiplied};
+use crate::memory::prefetch;
 use crate::nls::Penalty;
-use crate::simd::dispatch_fn;
+use crate::simd::{Lanes, dispatch};
 use crate::{Block, PerThread, Real, over_rows};
 
 /// A fit is at least this fraction of its entry, so that an entry whose fit is 0 has a finite gradient.
@@ -30,9 +32,14 @@ pub struct KlSweeps {
     passes: usize,
     /// The row x.
     x: Vec<f64>,
-    /// The nonzeros of the row of the data, and the fits there.
+    /// The number of nonzeros of the row of the data.
+    count: usize,
+    /// They, and the fits there. These and all columns are filled up to a multiple of [`LANES`] by zeros with the fit
+    /// 1.
     entries: Vec<f64>,
     fit: Vec<f64>,
+    /// Their columns in the data.
+    places: Vec<usize>,
     /// The rows of Y at these nonzeros, as k columns.
     columns: Vec<f64>,
 }
@@ -57,7 +64,15 @@ impl<T: Real> DivergenceUpdate<T> for KlSweeps {
 
 impl KlSweeps {
     pub fn new(k: usize, passes: usize) -> Self {
-        KlSweeps { passes, x: vec![0.0; k], entries: Vec::new(), fit: Vec::new(), columns: Vec::new() }
+        KlSweeps {
+            passes,
+            x: vec![0.0; k],
+            count: 0,
+            entries: Vec::new(),
+            fit: Vec::new(),
+            places: Vec::new(),
+            columns: Vec::new(),
+        }
     }
 
     /// Computes the row x of minimum divergence, until no entry changes by more than `tolerance` times the largest one;
@@ -139,7 +154,7 @@ impl KlSweeps {
     fn objective(&self, sums: &[f64], penalty: Penalty) -> f64 {
         let cost = |(x, sum): (&f64, &f64)| x * (sum + penalty.l1 + 0.5 * penalty.l2 * x);
         self.x.iter().zip(sums).map(cost).sum::<f64>()
-            + self.entries.iter().zip(&self.fit).map(|(m, fit)| m * (m / fit).ln() - m).sum::<f64>()
+            + self.entries[..self.count].iter().zip(&self.fit).map(|(m, fit)| m * (m / fit).ln() - m).sum::<f64>()
     }
 
     /// The duality gap. Any θ ≥ 0 with Σ_j θ_j y_jl ≤ c_l for the cost c_l of each coordinate, here a multiple t of m / f, bounds the
@@ -156,11 +171,7 @@ impl KlSweeps {
 
     /// Σ m y / f for a coordinate.
     fn pull(&self, coordinate: usize) -> f64 {
-        let column = &self.columns[coordinate * self.entries.len()..(coordinate + 1) * self.entries.len()];
-        dispatch_fn(
-            #[inline(always)]
-            || derivatives(&self.entries, &self.fit, column, 0.0).slope,
-        )
+        dispatch(Pull { sweeps: self, coordinate })
     }
 
     /// The slope of the objective along a coordinate at the last solution.
@@ -170,70 +181,151 @@ impl KlSweeps {
 
     /// Copies the nonzeros of a row, and the rows of Y there.
     fn read<T: Real>(&mut self, block: &Block<T>, row: usize, y: &[T]) {
-        let KlSweeps { entries, columns, .. } = self;
-        let k = self.x.len();
+        let KlSweeps { count, entries, places, fit, columns, .. } = self;
         entries.clear();
-        block.for_each_nonzero(row, |_, m| entries.push(m.as_f64()));
-        let count = entries.len();
-        columns.resize(count * k, 0.0);
-        let mut at = 0;
-        block.for_each_nonzero(row, |j, _| {
-            for (l, y) in y[j * k..(j + 1) * k].iter().enumerate() {
-                columns[l * count + at] = y.as_f64();
-            }
-            at += 1;
+        places.clear();
+        block.for_each_nonzero(row, |j, m| {
+            entries.push(m.as_f64());
+            places.push(j);
         });
+        *count = entries.len();
+        let length = count.next_multiple_of(LANES);
+        entries.resize(length, 0.0);
+        fit.resize(length, 0.0);
+        columns.resize(length * self.x.len(), 0.0);
+        dispatch(Transpose { places, y, columns, length });
+        if length > *count {
+            columns.chunks_exact_mut(length).for_each(|column| column[*count..].fill(0.0));
+        }
     }
 
     fn fit_row(&mut self) {
-        dispatch_fn(
-            #[inline(always)]
-            || self.fit_entries(),
-        );
-    }
-
-    #[inline(always)]
-    fn fit_entries(&mut self) {
-        let KlSweeps { x, entries, fit, columns, .. } = self;
-        fit.clear();
-        fit.resize(entries.len(), 0.0);
-        if entries.is_empty() {
-            return;
-        }
-        for (&x, column) in x.iter().zip(columns.chunks_exact(entries.len())) {
-            fit.iter_mut().zip(column).for_each(|(fit, y)| *fit += x * y);
-        }
-        fit.iter_mut().zip(entries).for_each(|(fit, &mut m)| *fit = fit.max(MIN_FIT * m));
+        dispatch(FitRow(self));
     }
 
     /// Visits each coordinate once and returns the largest change.
     fn pass(&mut self, sums: &[f64], penalty: Penalty) -> f64 {
-        dispatch_fn(
-            #[inline(always)]
-            || self.visit(sums, penalty.weights()),
-        )
+        dispatch(Pass { sweeps: self, sums, weights: penalty.weights() })
     }
+}
+
+/// Copies rows of Y to columns of `length` numbers, [`LANES`] rows at a time, so that each cache line is written once.
+struct Transpose<'a, T> {
+    places: &'a [usize],
+    y: &'a [T],
+    columns: &'a mut [f64],
+    length: usize,
+}
+
+impl<T: Real> WithSimd for Transpose<'_, T> {
+    type Output = ();
 
     #[inline(always)]
-    fn visit(&mut self, sums: &[f64], (l1, l2): (f64, f64)) -> f64 {
-        let KlSweeps { x, entries, fit, columns, .. } = self;
-        let count = entries.len();
+    fn with_simd<S: Simd>(self, _: S) {
+        let Transpose { places, y, columns, length } = self;
+        if places.is_empty() {
+            return;
+        }
+        let k = columns.len() / length;
+        let row = |at: usize| {
+            // The last row stands in for rows past the end.
+            let j = places[at.min(places.len() - 1)];
+            &y[j * k..(j + 1) * k]
+        };
+        for at in (0..length).step_by(LANES) {
+            (at + LANES..at + 2 * LANES).for_each(|next| prefetch(row(next)));
+            let rows: [&[T]; LANES] = std::array::from_fn(|n| row(at + n));
+            for l in 0..k {
+                let to = &mut columns[l * length + at..][..LANES];
+                for n in 0..LANES {
+                    to[n] = rows[n][l].as_f64();
+                }
+            }
+        }
+    }
+}
+
+/// Vectors of f64.
+type Vectors<'a, S> = &'a [<f64 as Lanes>::Vector<S>];
+
+/// See [`KlSweeps::pull`].
+struct Pull<'a> {
+    sweeps: &'a KlSweeps,
+    coordinate: usize,
+}
+
+impl WithSimd for Pull<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) -> f64 {
+        let KlSweeps { entries, fit, columns, .. } = self.sweeps;
+        let column = &columns[self.coordinate * entries.len()..(self.coordinate + 1) * entries.len()];
+        derivatives(s, [entries, fit, column].map(|slice| f64::vectors::<S>(slice).0), 0.0).slope
+    }
+}
+
+/// Computes the fits of the row x.
+struct FitRow<'a>(&'a mut KlSweeps);
+
+impl WithSimd for FitRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let KlSweeps { x, count, entries, fit, columns, .. } = self.0;
+        let length = entries.len();
+        let entries = f64::vectors::<S>(entries).0;
+        let (to, columns) = (f64::vectors_mut::<S>(fit).0, f64::vectors::<S>(columns).0);
+        let least = f64::splat_v(s, MIN_FIT);
+        to.fill(f64::splat_v(s, 0.0));
+        for (l, &x) in x.iter().enumerate() {
+            let x = f64::splat_v(s, x);
+            for (fit, &y) in to.iter_mut().zip(&columns[l * entries.len()..(l + 1) * entries.len()]) {
+                *fit = f64::mul_add_v(s, x, y, *fit);
+            }
+        }
+        for (fit, &m) in to.iter_mut().zip(entries) {
+            *fit = f64::max_v(s, *fit, f64::mul_v(s, least, m));
+        }
+        fit[*count..length].fill(1.0);
+    }
+}
+
+/// See [`KlSweeps::pass`].
+struct Pass<'a> {
+    sweeps: &'a mut KlSweeps,
+    sums: &'a [f64],
+    weights: (f64, f64),
+}
+
+impl WithSimd for Pass<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) -> f64 {
+        let KlSweeps { x, entries, fit, columns, .. } = self.sweeps;
+        let (l1, l2) = self.weights;
+        let [entries, columns] = [entries, columns].map(|slice| f64::vectors::<S>(slice).0);
+        let (fit, count) = (f64::vectors_mut::<S>(fit).0, entries.len());
+        let least = f64::splat_v(s, MIN_FIT);
         let mut moved: f64 = 0.0;
-        for (l, (x, &sum)) in x.iter_mut().zip(sums).enumerate().filter(|(_, (_, sum))| **sum < f64::INFINITY) {
+        for (l, (x, &sum)) in x.iter_mut().zip(self.sums).enumerate().filter(|(_, (_, sum))| **sum < f64::INFINITY) {
             let column = &columns[l * count..(l + 1) * count];
             let next = step(
                 *x,
                 sum + l1,
                 l2,
                 #[inline(always)]
-                |shift| derivatives(entries, fit, column, shift),
+                |shift| derivatives(s, [entries, fit, column], shift),
             );
             let shift = next - *x;
             if shift != 0.0 {
                 *x = next;
                 moved = moved.max(shift.abs());
-                for ((fit, y), m) in fit.iter_mut().zip(column).zip(&*entries) {
-                    *fit = (*fit + shift * y).max(MIN_FIT * m);
+                let shift = f64::splat_v(s, shift);
+                for ((fit, &y), &m) in fit.iter_mut().zip(column).zip(entries) {
+                    *fit = f64::max_v(s, f64::mul_add_v(s, shift, y, *fit), f64::mul_v(s, least, m));
                 }
             }
         }
@@ -268,22 +360,22 @@ fn step(x: f64, sum: f64, l2: f64, data: impl Fn(f64) -> Derivatives) -> f64 {
 
 /// Σ m y / (f + shift y) and Σ m y² / (f + shift y)².
 #[inline(always)]
-fn derivatives(entries: &[f64], fit: &[f64], column: &[f64], shift: f64) -> Derivatives {
-    let (mut slopes, mut curvatures) = ([0.0; LANES], [0.0; LANES]);
-    let ([m, f, y], [rest_m, rest_f, rest_y]) = lanes([entries, fit, column]);
-    for ((m, f), y) in m.iter().zip(f).zip(y) {
-        for lane in 0..LANES {
-            let ratio = y[lane] / (f[lane] + shift * y[lane]).max(MIN_FIT * m[lane]);
-            slopes[lane] += m[lane] * ratio;
-            curvatures[lane] += m[lane] * ratio * ratio;
-        }
+fn derivatives<S: Simd>(s: S, [entries, fit, column]: [Vectors<'_, S>; 3], shift: f64) -> Derivatives {
+    let zero = f64::splat_v(s, 0.0);
+    let (mut slopes, mut curvatures) = (zero, zero);
+    let (by, least) = (f64::splat_v(s, shift), f64::splat_v(s, MIN_FIT));
+    for ((&m, &fit), &y) in entries.iter().zip(fit).zip(column) {
+        // The fits themselves are large enough.
+        let fit = match shift == 0.0 {
+            true => fit,
+            false => f64::max_v(s, f64::mul_add_v(s, by, y, fit), f64::mul_v(s, least, m)),
+        };
+        let ratio = f64::div_v(s, y, fit);
+        let term = f64::mul_v(s, m, ratio);
+        slopes = f64::add_v(s, slopes, term);
+        curvatures = f64::mul_add_v(s, term, ratio, curvatures);
     }
-    for (lane, ((&m, &f), &y)) in rest_m.iter().zip(rest_f).zip(rest_y).enumerate() {
-        let ratio = y / (f + shift * y).max(MIN_FIT * m);
-        slopes[lane] += m * ratio;
-        curvatures[lane] += m * ratio * ratio;
-    }
-    Derivatives { slope: slopes.iter().sum(), curvature: curvatures.iter().sum() }
+    Derivatives { slope: f64::sum_v(s, slopes), curvature: f64::sum_v(s, curvatures) }
 }
 
 /// The U ≥ 0 (rows × k) that minimises the divergence of a block M (rows × columns) from U Vᵀ and the penalty on U, for

@@ -118,7 +118,11 @@ fn lanes<T, const N: usize>(slices: [&[T]; N]) -> ([&[[T; LANES]]; N], [&[T]; N]
 
 /// The root t ≥ 0 of λ₂t² + sum t = product: the minimiser of the auxiliary function of multiplicative updates for an
 /// entry x, where product = x Σ_j m_j y_j / f_j and the sum is that of Y's column and λ₁.
+#[inline(always)]
 fn multiplied(product: f64, sum: f64, l2: f64) -> f64 {
+    if l2 == 0.0 {
+        return if sum > 0.0 { product / sum } else { 0.0 };
+    }
     let root = sum + (sum * sum + 4.0 * l2 * product).sqrt();
     if root > 0.0 { 2.0 * product / root } else { 0.0 }
 }

@@ -4,9 +4,24 @@ use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
 use pulp::{Simd, WithSimd};
 
 use super::{DivergenceUpdate, FixedFactor, Majorant, multiplied};
+use crate::memory::{CACHE_LINE, prefetch_line};
 use crate::nls::Penalty;
-use crate::simd::{dispatch, dispatch_fn};
+use crate::simd::{dispatch_along, dispatch_fn, lanes, load, store};
 use crate::{Block, Real, gemm};
+
+/// Calls `held` with the number of vectors before the last one as a constant if a row of k numbers fits the registers,
+/// otherwise `any`.
+macro_rules! with_held {
+    ($kernel:ident, $s:ident, $k:expr) => {
+        with_held!($kernel, $s, $k, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    ($kernel:ident, $s:ident, $k:expr, $($head:literal)*) => {
+        match ($k.div_ceil(lanes::<T, S>()), $k >= lanes::<T, S>()) {
+            $((vectors, true) if vectors == $head + 1 => $kernel.held::<S, $head>($s),)*
+            _ => $kernel.any($s),
+        }
+    };
+}
 
 /// Rows and columns of dense data that are updated together: their fits stay in the second-level cache.
 const TILE: (usize, usize) = (64, 256);
@@ -93,7 +108,7 @@ impl KlMultiply {
         T::with_buffer(|part| {
             part.clear();
             part.resize(k, T::zero());
-            dispatch(RowRatios { block, row, y: y.rows, x, part, ratios });
+            dispatch_along(k * size_of::<T>(), RowRatios { block, row, y: y.rows, x, part, ratios });
         });
         step(x, ratios, y.sums, penalty);
     }
@@ -158,7 +173,7 @@ pub fn add_ratios<T: Real>((block, first): (&Block<T>, usize), u: &[T], y: &[T],
     let (rows, columns) = block.shape();
     assert!(first * k + u.len() <= rows * k && y.len() == columns * k && ratios.len() == y.len(), "shapes of ratios");
     for (row, u) in u.chunks_exact(k).enumerate() {
-        dispatch(ColumnRatios { block, row: first + row, y, u, ratios });
+        dispatch_along(k * size_of::<T>(), ColumnRatios { block, row: first + row, y, u, ratios });
     }
 }
 
@@ -176,6 +191,40 @@ impl<T: Real> WithSimd for ColumnRatios<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
+        with_held!(self, s, self.u.len());
+    }
+}
+
+impl<T: Real> ColumnRatios<'_, T> {
+    #[inline(always)]
+    fn held<S: Simd, const HEAD: usize>(self, s: S) {
+        let ColumnRatios { block, row, y, u, ratios } = self;
+        let k = u.len();
+        let (width, tail) = (HEAD * lanes::<T, S>(), k - lanes::<T, S>());
+        let u = Held::<T, S, HEAD>::new(u);
+        block.for_each_nonzero_ahead(
+            row,
+            #[inline(always)]
+            |j, m, next| {
+                Held::<T, S, HEAD>::prefetch(y, next, k);
+                Held::<T, S, HEAD>::prefetch(ratios, next, k);
+                let fit = T::sum_v(s, u.products(s, &y[j * k..(j + 1) * k]));
+                let ratio = T::splat_v(s, ratio(m, fit));
+                let sums = &mut ratios[j * k..(j + 1) * k];
+                // The last vector adds nothing where it overlaps the one before it, and is read after that is written.
+                let head = T::vectors_mut::<S>(&mut sums[..width]).0;
+                for n in 0..HEAD {
+                    head[n] = T::mul_add_v(s, ratio, u.head[n], head[n]);
+                }
+                let last = T::mul_add_v(s, ratio, u.tail, load::<T, S>(&sums[tail..]));
+                store::<T, S>(&mut sums[tail..], last);
+            },
+        );
+    }
+
+    /// Any number of columns.
+    #[inline(always)]
+    fn any<S: Simd>(self, s: S) {
         let ColumnRatios { block, row, y, u, ratios } = self;
         let k = u.len();
         let (u, u_rest) = T::vectors::<S>(u);
@@ -218,11 +267,90 @@ pub fn minimiser(product: f64, sum: f64, penalty: Penalty) -> f64 {
 /// Number of nonzeros that are summed in the precision of the data before their sums are added in f64.
 const SHORT: usize = 64;
 
+/// A row of numbers in registers: `HEAD` vectors, and a last one that may overlap them, with zeros there.
+struct Held<T: Real, S: Simd, const HEAD: usize> {
+    head: [T::Vector<S>; HEAD],
+    tail: T::Vector<S>,
+}
+
+impl<T: Real, S: Simd, const HEAD: usize> Held<T, S, HEAD> {
+    #[inline(always)]
+    fn new(x: &[T]) -> Self {
+        let (lanes, k) = (lanes::<T, S>(), x.len());
+        let head = T::vectors::<S>(&x[..HEAD * lanes]).0;
+        let mut masked = [T::zero(); 64];
+        let overlap = (HEAD + 1) * lanes - k;
+        masked[overlap..lanes].copy_from_slice(&x[HEAD * lanes..]);
+        Held { head: std::array::from_fn(|n| head[n]), tail: load::<T, S>(&masked) }
+    }
+
+    /// The products with a row of as many numbers, to be added up.
+    #[inline(always)]
+    fn products(&self, s: S, y: &[T]) -> T::Vector<S> {
+        let lanes = lanes::<T, S>();
+        let head = T::vectors::<S>(&y[..HEAD * lanes]).0;
+        let mut sums = [T::mul_v(s, self.tail, load::<T, S>(&y[y.len() - lanes..])), T::splat_v(s, T::zero())];
+        for n in 0..HEAD {
+            sums[n % 2] = T::mul_add_v(s, self.head[n], head[n], sums[n % 2]);
+        }
+        T::add_v(s, sums[0], sums[1])
+    }
+
+    /// Prefetches row `next` of rows of k numbers.
+    #[inline(always)]
+    fn prefetch(rows: &[T], next: usize, k: usize) {
+        let row = rows.as_ptr().wrapping_add(next * k);
+        for n in (0..HEAD).step_by((CACHE_LINE / size_of::<T::Vector<S>>()).max(1)) {
+            prefetch_line(row.wrapping_add(n * lanes::<T, S>()));
+        }
+        prefetch_line(row.wrapping_add(k - lanes::<T, S>()));
+    }
+}
+
 impl<T: Real> WithSimd for RowRatios<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
+        with_held!(self, s, self.x.len());
+    }
+}
+
+impl<T: Real> RowRatios<'_, T> {
+    #[inline(always)]
+    fn held<S: Simd, const HEAD: usize>(self, s: S) {
+        let RowRatios { block, row, y, x, part, ratios } = self;
+        let k = x.len();
+        let (width, tail) = (HEAD * lanes::<T, S>(), k - lanes::<T, S>());
+        let x = Held::<T, S, HEAD>::new(x);
+        let zero = T::splat_v(s, T::zero());
+        let (mut head, mut last, mut count) = ([zero; HEAD], zero, 0);
+        block.for_each_nonzero_ahead(
+            row,
+            #[inline(always)]
+            |j, m, next| {
+                Held::<T, S, HEAD>::prefetch(y, next, k);
+                let y = &y[j * k..(j + 1) * k];
+                let ratio = T::splat_v(s, ratio(m, T::sum_v(s, x.products(s, y))));
+                let from = T::vectors::<S>(&y[..width]).0;
+                let from: [T::Vector<S>; HEAD] = std::array::from_fn(|n| from[n]);
+                for n in 0..HEAD {
+                    head[n] = T::mul_add_v(s, ratio, from[n], head[n]);
+                }
+                last = T::mul_add_v(s, ratio, load::<T, S>(&y[tail..]), last);
+                count += 1;
+                if size_of::<T>() < size_of::<f64>() && count == SHORT {
+                    add_row::<T, S, HEAD>(ratios, part, (head, last));
+                    (head, last, count) = ([zero; HEAD], zero, 0);
+                }
+            },
+        );
+        add_row::<T, S, HEAD>(ratios, part, (head, last));
+    }
+
+    /// Any number of columns.
+    #[inline(always)]
+    fn any<S: Simd>(self, s: S) {
         let RowRatios { block, row, y, x, part, ratios } = self;
         let k = x.len();
         let (x, x_rest) = T::vectors::<S>(x);
@@ -257,6 +385,20 @@ impl<T: Real> WithSimd for RowRatios<'_, T> {
     }
 }
 
+/// Adds a row that is held in registers to `sums`, with scratch of the same length.
+#[inline(always)]
+fn add_row<T: Real, S: Simd, const HEAD: usize>(
+    sums: &mut [f64],
+    scratch: &mut [T],
+    (head, last): ([T::Vector<S>; HEAD], T::Vector<S>),
+) {
+    let lanes = lanes::<T, S>();
+    T::vectors_mut::<S>(&mut scratch[..HEAD * lanes]).0.copy_from_slice(&head);
+    let tail = scratch.len() - lanes;
+    store::<T, S>(&mut scratch[tail..], last);
+    sums.iter_mut().zip(scratch).for_each(|(sum, part)| *sum += part.as_f64());
+}
+
 /// Adds `part` to `sums` and clears it.
 #[inline(always)]
 fn add_and_clear<T: Real>(sums: &mut [f64], part: &mut [T]) {
@@ -270,7 +412,8 @@ fn add_and_clear<T: Real>(sums: &mut [f64], part: &mut [T]) {
 #[inline(always)]
 fn ratio<T: Real>(m: T, fit: T) -> T {
     let ratio = m / fit;
-    if ratio.is_finite() { ratio } else { T::zero() }
+    // Neither is negative.
+    if ratio <= T::max_value() { ratio } else { T::zero() }
 }
 
 /// The new row x.

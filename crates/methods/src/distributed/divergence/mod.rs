@@ -38,6 +38,7 @@ use crate::shared::init;
 use crate::shared::init::{InitParams, Start, Task};
 use crate::shared::missing;
 use crate::shared::missing::{MissingParams, UpdateKind};
+use crate::shared::rank_data::rank_data;
 use crate::shared::regularization;
 use crate::shared::regularization::{Penalties, RegularizationParams};
 use crate::shared::row_and_column_block;
@@ -310,7 +311,8 @@ fn from_data<T: Real>(
     let Task { comm, cuts, shape: (_, n), k, .. } = *task;
     let rows = grid::own_rows(comm, cuts);
     let block = std::mem::replace(&mut u.block, Block::Dense(Array2::zeros((0, 0)).into()));
-    let (data, [start_u, start_v]) = init::on_grid(start, None, task, true, Box::new(block), rows.each_ref())?;
+    let (data, [start_u, start_v]) =
+        init::on_grid(start, None, task, true, rank_data(vec![block], None, None), rows.each_ref())?;
     u.block = data.into_block().expect("the data are in memory");
     u.factor.own.assign(&start_u);
     // The grid distributes the rows of V evenly; the update distributes them by the number of entries in their columns.

@@ -23,7 +23,7 @@ use super::uniform;
 use crate::shared::extrapolation::{Momentum, WORDS, extrapolate, inner, split_into_two_words};
 use crate::shared::factor_side::FactorSide;
 use crate::shared::grid::Grid;
-use crate::shared::rank_data::RankData;
+use crate::shared::rank_data::{RankData, rank_data};
 use crate::shared::sizes::Sizes;
 
 pub const NORM: MessageTag = MessageTag::new("start: norm of the sample", Payload::Scalar);
@@ -90,7 +90,7 @@ pub fn factors<T: Real>(
     comm.agree_on_error(block.prepare(k))?;
     let mut norm2 = [comm.work("start: sample", || block.norm2())];
     comm.sum(NORM, &mut norm2);
-    let mut small = Grid::new(comm, Box::new(block), &sampled, k, [TAGS; 2]);
+    let mut small = Grid::new(comm, rank_data(vec![block], None, None), &sampled, k, [TAGS; 2]);
     let scale = uniform::scale(task.sum, task.shape, k);
     uniform::u(task.seed, &small.u.own_rows, scale, small.u.own.view_mut());
     uniform::v(task.seed, &small.v.own_rows, scale, small.v.own.view_mut());
