@@ -102,7 +102,7 @@ fn table(rows: &FactorRows, found: &[Option<(usize, f64)>]) -> String {
     let mut out = format!("{HEADER}\n");
     for (row, found) in found.iter().enumerate() {
         let cells = found.map_or_else(|| "\t0".to_string(), |(cluster, share)| format!("{cluster}\t{share}"));
-        let _ = writeln!(out, "{}\t{cells}", rows.name(row));
+        let _ = writeln!(out, "{}\t{cells}", rows.cell(row));
     }
     out
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_files::formats::fields::quoted;
 use fednmf_files::names;
 
 use super::matched_input::{StoredFactors, whole};
@@ -88,12 +89,14 @@ impl FactorRows {
         self.names.as_deref()
     }
 
-    /// The name of a row, or its number. Field separators are replaced by spaces.
+    /// The name of a row, or its number.
     pub fn name(&self, row: usize) -> String {
-        match &self.names {
-            Some(names) => names[row].replace(['\t', '\n', '\r'], " "),
-            None => row.to_string(),
-        }
+        self.names.as_ref().map_or_else(|| row.to_string(), |names| names[row].clone())
+    }
+
+    /// The same in a table between tabs, on one line.
+    pub fn cell(&self, row: usize) -> String {
+        quoted(&self.name(row).replace(['\n', '\r'], " "), '\t')
     }
 }
 

@@ -17,7 +17,9 @@ use fednmf_base::units::counted;
 use fednmf_base::warning::{note, warn};
 use fednmf_comm::Communicator;
 use fednmf_driver::progress::Progress;
-use fednmf_files::formats::fields::{FirstLines, fields, integer, is_missing, next_line, number as number_of, text_of};
+use fednmf_files::formats::fields::{
+    FirstLines, fields, integer, is_missing, next_line, number as number_of, quoted, text_of,
+};
 use fednmf_files::formats::io::InputFile;
 use fednmf_files::formats::refusal::not_a_number;
 use fednmf_files::formats::text::TextBlocks;
@@ -36,7 +38,7 @@ pub struct PredictArgs {
     /// from 0. A third column has observed values, such as the ratings of a test set, and the RMSE to them is printed. A first
     /// line that is neither is a header. Pairs with a name that the factors do not have get no value and are counted
     pub pairs: String,
-    /// Write row, column and value of each pair to this .csv instead of printing them
+    /// Write row, column and predicted value of each pair to this .csv instead of printing them
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -236,8 +238,13 @@ fn table(
                 let usual: [&[u8]; 3] = [b"row", b"column", b"observed"];
                 let titles = if is_header { &cells[..] } else { &usual[..width] };
                 let titles: Vec<String> = titles.iter().map(|title| text_of(title)).collect();
-                let quoted: Vec<String> = titles.iter().map(|title| quoted(title)).collect();
-                let _ = writeln!(found.text, "{},value", quoted.join(","));
+                // The observed values may be those that an earlier run predicted.
+                let shown = titles
+                    .iter()
+                    .map(String::as_str)
+                    .map(|title| if title == "predicted" { "observed" } else { title });
+                let quoted: Vec<String> = shown.map(|title| quoted(title, ',')).collect();
+                let _ = writeln!(found.text, "{},predicted", quoted.join(","));
                 if is_header {
                     let turned = items_first(row, column);
                     if items_are_rows.is_some_and(|rows| rows != turned && (turned || items_first(column, row))) {
@@ -263,7 +270,7 @@ fn table(
                 let note = format!("{path}: the first line, {}, is taken as a header", titles.join(","));
                 Progress::new(true, None).notes(&[note]);
             }
-            let quoted: Vec<String> = cells.iter().map(|cell| quoted(&text_of(cell))).collect();
+            let quoted: Vec<String> = cells.iter().map(|cell| quoted(&text_of(cell), ',')).collect();
             found.pairs += 1;
             if rows.is_new(row) || columns.is_new(column) {
                 found.unknown += 1;
@@ -313,11 +320,6 @@ fn is_number(field: &[u8]) -> bool {
     number_of(field).is_some()
 }
 
-/// A field of a CSV file.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
-}
-
 #[cfg(test)]
 mod tests {
     use ndarray::array;
@@ -346,15 +348,17 @@ mod tests {
 
     #[test]
     fn pairs_are_found_by_name_or_position() {
-        assert_eq!(predicted("user,item\n0,0\n1,2\n", None).unwrap(), "user,item,value\n0,0,3\n1,2,0\n0 of 0");
-        assert_eq!(predicted("0,2\n", None).unwrap(), "row,column,value\n0,2,8\n0 of 0");
+        assert_eq!(predicted("user,item\n0,0\n1,2\n", None).unwrap(), "user,item,predicted\n0,0,3\n1,2,0\n0 of 0");
+        assert_eq!(predicted("0,2\n", None).unwrap(), "row,column,predicted\n0,2,8\n0 of 0");
         let named = predicted("\"b, c\",0\na,1\n", Some(["a", "b, c"])).unwrap();
-        assert_eq!(named, "row,column,value\n\"b, c\",0,3\na,1,0.5\n0 of 0");
+        assert_eq!(named, "row,column,predicted\n\"b, c\",0,3\na,1,0.5\n0 of 0");
         let observed = predicted("user,item,stars\n0,0,5\n1,2,\n0,2,7\n", None).unwrap();
-        assert_eq!(observed, "user,item,stars,value\n0,0,5,3\n1,2,,0\n0,2,7,8\n5 of 2");
+        assert_eq!(observed, "user,item,stars,predicted\n0,0,5,3\n1,2,,0\n0,2,7,8\n5 of 2");
+        let again = predicted("user,item,predicted\n0,0,5\n", None).unwrap();
+        assert_eq!(again, "user,item,observed,predicted\n0,0,5,3\n4 of 1");
         // A user that the run did not know has no prediction.
         let some = predicted("a,0,5\nc,1,2\n", Some(["a", "b"])).unwrap();
-        assert_eq!(some, "row,column,observed,value\na,0,5,3\nc,1,2,\n4 of 1");
+        assert_eq!(some, "row,column,observed,predicted\na,0,5,3\nc,1,2,\n4 of 1");
     }
 
     #[test]

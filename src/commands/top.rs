@@ -152,7 +152,7 @@ fn table(lists: &[Vec<Top>], rows: &FactorRows) -> String {
     let mut out = format!("{HEADER}\n");
     for (component, list) in lists.iter().enumerate() {
         for (rank, top) in list.iter().enumerate() {
-            let name = rows.name(top.row);
+            let name = rows.cell(top.row);
             let _ = writeln!(out, "{component}\t{}\t{name}\t{}\t{}", rank + 1, top.weight, top.score);
         }
     }

@@ -197,6 +197,43 @@ fn highly_variable_genes_are_used_when_asked_for() {
     none.arg("Gene Expression").refused(&["--highly-variable", "no column highly_variable"]);
 }
 
+/// Names of any encoding and length reach every format, and are found again by what reads it.
+#[test]
+fn names_in_hdf5_may_be_latin_1_and_long() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    tenx(&at("x.h5"));
+    let mut bytes = fs::read(at("x.h5")).unwrap();
+    for name in names('g', 6) {
+        let stored = format!("{name}\0\0\0\0\0\0");
+        let place = bytes.windows(stored.len()).position(|part| part == stored.as_bytes()).unwrap();
+        bytes[place] = 0xe9;
+    }
+    fs::write(at("x.h5"), bytes).unwrap();
+    let file = hdf5::File::open_rw(at("x.h5")).unwrap();
+    file.unlink("matrix/barcodes").unwrap();
+    let cells: Vec<String> = names('c', 9).iter().map(|name| "x".repeat(290) + name).collect();
+    let fixed: Vec<FixedAscii<300>> = cells.iter().map(|name| FixedAscii::from_ascii(name).unwrap()).collect();
+    file.new_dataset_builder().with_data(&fixed).create("matrix/barcodes").unwrap();
+    drop(file);
+    let line = "--algo hals -k 2 --max-iters 8 --init random --transpose --feature-type";
+    for end in ["h5ad", "h5", "npz"] {
+        let run = fednmf(0, line).arg("Gene Expression").arg("--input").arg(at("x.h5"));
+        run.arg("--output").arg(at(&format!("f.{end}"))).ok();
+        let ask = |line: &str| {
+            let done = fednmf(0, line).own_process().arg(at(&format!("f.{end}"))).run();
+            assert_eq!(done.code, Some(0), "{end}: {}", done.stderr);
+            done.stdout
+        };
+        let top = ask("top");
+        assert!(top.contains("\té3\t") && top.contains("\té4\t"), "{end}: {top}");
+        let clusters = ask("clusters");
+        assert!(cells.iter().all(|name| clusters.contains(&format!("\n{name}\t"))), "{end}: {clusters}");
+        let again = fednmf(0, "evaluate --transpose --input").arg(at("x.h5")).arg(at(&format!("f.{end}"))).run();
+        assert!(again.code == Some(0) && !again.stderr.contains("position"), "{end}: {}", again.stderr);
+    }
+}
+
 /// The same labels in every form; the components are those of the cells modulo 3.
 #[test]
 fn labels_are_columns_of_tables_and_of_anndata_or_numbers() {

@@ -21,7 +21,7 @@ fn ratings_of_pairs_have_the_units_of_the_input() {
     let ask = || fednmf(0, "predict").arg(file("f.h5")).arg(file("pairs.csv"));
     let printed = ask().run();
     assert_eq!(printed.code, Some(0), "{}", printed.stderr);
-    assert!(printed.stdout.starts_with("user,item,value\nu3,i6,"), "{}", printed.stdout);
+    assert!(printed.stdout.starts_with("user,item,predicted\nu3,i6,"), "{}", printed.stdout);
     // Users and items have the order of the file: u0 and i0 are first, u3 is fourth, i6 = 7 · 3 mod 15 is fourth.
     let (u, v) = (factor(&file("f.h5"), "U"), factor(&file("f.h5"), "V"));
     let expected = [(3, 3), (0, 0)].map(|(i, j)| 5.0 * u.row(i).dot(&v.row(j)));
@@ -36,7 +36,7 @@ fn ratings_of_pairs_have_the_units_of_the_input() {
     // With observed values, the error to them is printed.
     std::fs::write(file("test.csv"), "user,item,rating\nu3,i6,4\nu0,i0,1\n").unwrap();
     let tested = fednmf(0, "predict").arg(file("f.h5")).arg(file("test.csv")).run();
-    assert!(tested.stdout.starts_with("user,item,rating,value\nu3,i6,4,"), "{}", tested.stdout);
+    assert!(tested.stdout.starts_with("user,item,rating,predicted\nu3,i6,4,"), "{}", tested.stdout);
     let rmse = (((expected[0] - 4.0).powi(2) + (expected[1] - 1.0).powi(2)) / 2.0).sqrt();
     assert!(tested.stderr.contains(&format!("RMSE {rmse:.6} to 2 observed values")), "{}", tested.stderr);
     std::fs::write(file("pairs.csv"), "user,item\nu3,i99\n").unwrap();
@@ -112,7 +112,7 @@ fn a_first_pair_of_others_is_no_header() {
     // Of pairs that the run knows in part, the others have no value.
     std::fs::write(at("p.csv"), "9,c\n1,c\n").unwrap();
     let some = fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).run();
-    assert!(some.stdout.starts_with("row,column,value\n9,c,\n1,c,"), "{}", some.stdout);
+    assert!(some.stdout.starts_with("row,column,predicted\n9,c,\n1,c,"), "{}", some.stdout);
     assert!(some.stderr.contains("1 of 2 pairs have no prediction"), "{}", some.stderr);
     std::fs::write(at("p.csv"), "user,item\n1,c\n").unwrap();
     assert_eq!(fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).run().code, Some(0));

@@ -153,6 +153,18 @@ fn labels_are_matched_by_the_names_beside_them() {
         assert!(done.stdout.contains("1.000000"), "{}{}", done.stdout, done.stderr);
         assert_eq!(done.stderr.contains("1 of 5 rows have no label"), text.contains("NA"), "{}", done.stderr);
     }
+    // Between blanks or semicolons, below a comment, as R writes names, and in a single column, which may have commas.
+    for (name, text) in [
+        ("k.txt", "id kind\nr3 y\nr0 x\nr4 x\nr2 y\nr1 x\n"),
+        ("k.csv", "# of a study, in 2020\n\"id\";kind\n\nr3;y\nr0;x\nr4;x\nr2;y\nr1;x\n"),
+        ("k.tsv", "kind\nr3\ty\nr0\tx\nr4\tx\nr2\ty\nr1\tx\n"),
+        ("k.csv", "kind\nx, 1\nx, 1\n y 2\ny 2\n\"x, 1\"\n"),
+    ] {
+        let done = labelled(name, text, ":kind").run();
+        assert!(done.stdout.contains("1.000000 (4 rows"), "{text}{}{}", done.stdout, done.stderr);
+    }
+    labelled("k.csv", "kind,kind\nx,y\nx,x\ny,y\ny,x\nx,y\n", ":kind").refused(&["two columns", "rename one"]);
+    labelled("k.csv", "id,kind\nr0,x\nr1\n", ":kind").refused(&["--labels", "line 3", "1 columns"]);
     // A name that is not there, or twice, is never passed over.
     labelled("k.csv", "id,kind\nr0,x\nr1,x\nr2x,y\nr3,y\nr4,x\n", ":kind").refused(&["--labels", "has no label of r2"]);
     labelled("k.csv", "id,kind\nr0,x\nr1,x\nr2,y\nr2,y\nr3,y\nr4,x\n", ":kind").refused(&["called r2"]);
@@ -164,6 +176,54 @@ fn labels_are_matched_by_the_names_beside_them() {
         "FILE:COLUMN",
     ]);
     labelled("l.csv", "r0,x\nr1,x\nr2,y\nr3,y\nr4,x\n", "").refused(&["--labels", "FILE:COLUMN"]);
+}
+
+/// Numbers of rows, which AnnData gives for names, are in any column of numbers: only an index has them as names.
+#[test]
+fn labels_are_not_matched_by_a_column_of_other_numbers() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(file("t.csv"), "id,a,b,c,d\n0,3,3,0,0\n1,2,2,0,0\n2,0,0,2,2\n3,0,0,5,5\n").unwrap();
+    let run = fednmf(0, "--algo hals -k 2 --max-iters 30 -q --header yes --index-col yes --input").arg(file("t.csv"));
+    good(run.arg("--output").arg(file("f.h5")).run());
+    for (name, text, column, by_position) in [
+        ("k.csv", "rank,kind\n3,x\n0,x\n2,y\n1,y\n", ":kind", true),
+        ("k.csv", "age,kind\n3,x\n3,x\n0,y\n3,y\n", ":kind", true),
+        ("k.tsv", "3\tx\n0\tx\n2\ty\n1\ty\n", ":2", true),
+        ("k.csv", ",kind\n3,y\n0,x\n2,y\n1,x\n", ":kind", false),
+        ("k.tsv", "kind\n3\ty\n0\tx\n2\ty\n1\tx\n", ":kind", false),
+    ] {
+        std::fs::write(file(name), text).unwrap();
+        let labels = format!("{}{column}", file(name).display());
+        let done = fednmf(0, "clusters").own_process().arg(file("f.h5")).arg("--labels").arg(labels).run();
+        assert!(done.stdout.contains("1.000000 (4 rows"), "{text}{}{}", done.stdout, done.stderr);
+        assert_eq!(done.stderr.contains("in the order of the rows"), by_position, "{text}{}", done.stderr);
+    }
+}
+
+/// Names with tabs and quotation marks stay what they are in tables and JSON.
+#[test]
+fn names_in_tables_are_quoted_where_need_be() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let rows = "\"\"\"r\"\"\",3,3,0\n\"s\tt\",2,2,0\n\"\"\"u\",0,0,2\nv,0,0,5\n";
+    std::fs::write(file("t.csv"), format!("id,\"\"\"q\"\"\",\"a\tb\",c\n{rows}")).unwrap();
+    let run = fednmf(0, "--algo hals -k 2 --max-iters 30 -q --input").arg(file("t.csv"));
+    good(run.arg("--output").arg(file("f.h5")).run());
+    // The second table replaces the first one, which is recognised.
+    for _ in 0..2 {
+        good(fednmf(0, "clusters").arg(file("f.h5")).arg("--output").arg(file("c.tsv")).run());
+    }
+    let table = std::fs::read_to_string(file("c.tsv")).unwrap();
+    let begins = table.lines().skip(1).map(|line| line.rsplitn(3, '\t').last().unwrap()).collect::<Vec<_>>();
+    assert_eq!(begins, ["\"\"\"r\"\"\"", "\"s\tt\"", "\"\"\"u\"", "v"]);
+    let labels = format!("{}:cluster", file("c.tsv").display());
+    let same = good(fednmf(0, "clusters").arg(file("f.h5")).arg("--labels").arg(labels).run());
+    assert!(same.contains("1.000000 (4 rows"), "{same}");
+    let top = good(fednmf(0, "top").arg(file("f.h5")).run());
+    assert!(top.contains("\t\"\"\"q\"\"\"\t") && top.contains("\t\"a\tb\"\t"), "{top}");
+    let top = good(fednmf(0, "top --json").arg(file("f.h5")).run());
+    assert!(top.contains("\"name\":\"a\\tb\"") && top.contains("\"name\":\"\\\"q\\\"\""), "{top}");
 }
 
 #[test]

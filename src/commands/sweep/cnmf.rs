@@ -12,6 +12,7 @@ use serde_json::Map;
 use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
+use fednmf_files::formats::fields::quoted;
 use fednmf_files::output::npz::{Archive, Matrices};
 use fednmf_files::{InputSpec, names};
 
@@ -145,9 +146,9 @@ impl CnmfDirectory {
         let path = self.above(format!("{}.{kind}.txt", self.name));
         let written = unfinished::replace(&path, self.access, |file| {
             let mut out = BufWriter::new(file);
-            (0..table.ncols()).try_for_each(|j| write!(out, "\t{}", columns.label(j)))?;
+            (0..table.ncols()).try_for_each(|j| write!(out, "\t{}", quoted(&columns.label(j), '\t')))?;
             for (i, row) in table.rows().into_iter().enumerate() {
-                write!(out, "\n{}", rows.label(i))?;
+                write!(out, "\n{}", quoted(&rows.label(i), '\t'))?;
                 row.iter().try_for_each(|x| write!(out, "\t{x:?}"))?;
             }
             writeln!(out)?;

@@ -437,6 +437,12 @@ pub fn text_of(field: &[u8]) -> String {
     if text.contains("\"\"") { text.replace("\"\"", "\"") } else { text }
 }
 
+/// A field as it is written, so that [`fields`] and other programs read it again: within quotation marks if need be.
+pub fn quoted(text: &str, separator: char) -> String {
+    let bare = !text.contains([separator, '"', '\n', '\r']) && text.trim() == text;
+    if bare { text.to_string() } else { format!("\"{}\"", text.replace('"', "\"\"")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -480,5 +486,12 @@ mod tests {
     fn quotation_marks_are_not_part_of_a_name() {
         let all: Vec<String> = fields(b"\"a \"\"x\"\", b\", c ,\"\"", b',').map(text_of).collect();
         assert_eq!(all, ["a \"x\", b", "c", ""]);
+        let names = ["plain", "a\tb", "\"q\"", "\"ab", " c ", "d, e", ""];
+        for separator in ['\t', ','] {
+            let line = names.map(|name| quoted(name, separator)).join(&separator.to_string());
+            let again: Vec<String> = fields(line.as_bytes(), separator as u8).map(text_of).collect();
+            assert_eq!(again, names, "{line}");
+        }
+        assert_eq!(["a\tb", "d, e"].map(|name| quoted(name, '\t')), ["\"a\tb\"", "d, e"]);
     }
 }

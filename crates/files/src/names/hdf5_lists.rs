@@ -2,12 +2,14 @@
 
 use std::cell::RefCell;
 
-use hdf5::types::{FixedAscii, TypeDescriptor, VarLenAscii, VarLenUnicode};
+use hdf5::types::TypeDescriptor;
 use hdf5::{Dataset, File, Group, H5Type, LocationType};
 
 use fednmf_base::error::{Error, Result};
 
 use super::{MOST_BYTES, Names};
+use crate::formats::fields::decoded;
+use crate::formats::hdf5::text::{texts, word};
 use crate::formats::hdf5::{check_own, exists, in_modality, tenx_group};
 
 /// The names stored in an HDF5 file, for one of its matrices (X by default).
@@ -42,9 +44,7 @@ fn read(path: &str, dataset: Option<&str>) -> Result<(Names, Vec<String>)> {
         }
         // Before version 0.7 AnnData wrote a table of records.
         if file.loc_type_by_name(&frame).is_ok_and(|kind| kind == LocationType::Dataset) {
-            let records = file.dataset(&frame).ok().and_then(own).and_then(|records| {
-                strings::<Record<VarLenUnicode>, Record<VarLenAscii>, Record<FixedAscii<256>>>(&records)
-            });
+            let records = file.dataset(&frame).ok().and_then(list_of);
             return told(frame, records);
         }
         let group = file.group(&frame).ok()?;
@@ -112,8 +112,7 @@ fn place(name: &str) -> &str {
 
 /// The title of the column of names in a data frame.
 fn title_of_index(frame: &Group) -> String {
-    let named = frame.attr("_index").ok();
-    named.and_then(|a| a.read_scalar::<VarLenUnicode>().ok()).map_or_else(|| "_index".into(), |s| s.to_string())
+    word(frame, "_index").unwrap_or_else(|| "_index".into())
 }
 
 /// A member of a group, if it exists.
@@ -208,7 +207,9 @@ pub fn column_of_frame(path: &str, name_of_frame: &str, name: &str) -> Option<Ve
 /// The titles of the columns of a data frame.
 pub fn columns_of_frame(path: &str, name: &str) -> Vec<String> {
     let names = || frame(&File::open(path).ok()?, name)?.member_names().ok();
-    names().unwrap_or_default().into_iter().filter(|name| !name.starts_with('_')).collect()
+    let shown = names().unwrap_or_default().into_iter().filter(|name| !name.starts_with('_'));
+    // The bindings take them as UTF-8 without a check.
+    shown.map(|name| decoded(name.as_bytes())).collect()
 }
 
 /// The types of the features in a file of 10x (in its rows) or AnnData (in the columns of the matrix), and whether they are rows.
@@ -242,60 +243,16 @@ pub fn unreadable(path: &str, dataset: Option<&str>) -> Result<Vec<String>> {
     read(path, dataset).map(|(_, lost)| lost)
 }
 
-/// The names of a record of a data frame, as AnnData wrote it before version 0.7.
-#[derive(H5Type)]
-#[repr(C)]
-struct Record<T: H5Type> {
-    index: T,
-}
-
-impl<T: H5Type + Text> Text for Record<T> {
-    fn text(&self) -> String {
-        self.index.text()
-    }
-}
-
-/// A text type of HDF5.
-trait Text {
-    fn text(&self) -> String;
-}
-
-impl Text for VarLenUnicode {
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Text for VarLenAscii {
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Text for FixedAscii<256> {
-    fn text(&self) -> String {
-        self.as_str().trim_end_matches('\0').to_string()
-    }
-}
-
 /// The text of a list.
 fn list_of(data: &Dataset) -> Option<Vec<String>> {
-    strings::<VarLenUnicode, VarLenAscii, FixedAscii<256>>(data)
-}
-
-/// The text of a list, read as the first of three types that HDF5 can convert it to.
-fn strings<A: H5Type + Text, B: H5Type + Text, C: H5Type + Text>(data: &Dataset) -> Option<Vec<String>> {
-    fn read<T: H5Type + Text>(data: &Dataset) -> Option<Vec<String>> {
-        Some(data.read_raw::<T>().ok()?.iter().map(Text::text).collect())
-    }
-    if data.ndim() != 1 || data.storage_size() > MOST_BYTES {
-        return None;
-    }
-    read::<A>(data).or_else(|| read::<B>(data)).or_else(|| read::<C>(data))
+    let bytes = (data.size() as u64).saturating_mul(data.dtype().ok()?.size() as u64);
+    if data.ndim() != 1 || bytes > MOST_BYTES { None } else { texts(data) }
 }
 
 #[cfg(test)]
 mod tests {
+    use hdf5::types::{FixedAscii, VarLenUnicode};
+
     use super::*;
     use crate::names::of_input;
     use crate::spec::InputSpec;

@@ -12,10 +12,14 @@ use fednmf_data::layout::Layout;
 use fednmf_data::statistics::Statistics;
 use fednmf_linalg::Block;
 
-use super::{Names, column_of, hdf5_lists, hint_at_header, lines_of, list, of_file, places, repeated};
-use crate::formats::fields;
+use super::{Names, are_numbers, column_of, hdf5_lists, hint_at_header, list, of_file, places, repeated};
+use crate::formats::fields::{
+    FirstLines, OPEN_QUOTE, decoded, ends_within_quotes, fields, is_missing, names_an_index, next_row, text_of,
+};
 use crate::formats::hdf5;
 use crate::formats::hdf5::is_hdf5_name;
+use crate::formats::io::InputFile;
+use crate::formats::text::{TextBlocks, error_at};
 use crate::open::open;
 use crate::spec::InputSpec;
 
@@ -37,7 +41,8 @@ pub fn labels(option: &str, text: &str, known: Option<&[String]>, count: usize) 
         _ if is_numbers(text) => Labelled { labels: numbers(text).map_err(|e| e.at(option))?, names: Vec::new() },
         _ => in_list(option, text)?,
     };
-    let order = known.map_or(Ok(None), |known| order_of(known, &names)).map_err(wrong)?;
+    let has_others = !names.is_empty();
+    let order = known.map_or(Ok(None), |known| order_of(known, names)).map_err(wrong)?;
     if order.is_none() && labels.len() != count {
         return Err(wrong(format!(
             "has {} labels, and there are {count} rows; give one for each{}",
@@ -45,12 +50,12 @@ pub fn labels(option: &str, text: &str, known: Option<&[String]>, count: usize) 
             hint_at_header(labels.len(), count)
         )));
     }
-    if order.is_none() && known.is_some() && !names.is_empty() {
+    if order.is_none() && known.is_some() && has_others {
         note(&format!("{option} {text}: no names of rows are in it, so the labels are taken in the order of the rows"));
     }
     let label = |label: &String| {
         let label = label.trim();
-        (!fields::is_missing(label.as_bytes())).then(|| label.to_string())
+        (!is_missing(label.as_bytes())).then(|| label.to_string())
     };
     Ok(match order {
         Some(order) => order.into_iter().map(|i| label(&labels[i])).collect(),
@@ -61,7 +66,14 @@ pub fn labels(option: &str, text: &str, known: Option<&[String]>, count: usize) 
 /// Labels, and the columns beside them, one of which may have the names of what is labelled.
 struct Labelled {
     labels: Vec<String>,
-    names: Vec<Vec<String>>,
+    names: Vec<Column>,
+}
+
+/// A column beside the labels.
+struct Column {
+    cells: Vec<String>,
+    /// Whether the table says that it has the names of the rows.
+    is_index: bool,
 }
 
 /// The least share of the names of the items, as its reciprocal, with which a column is one of names.
@@ -71,7 +83,11 @@ const FEW: usize = 10;
 ///
 /// # Errors
 /// Naming an item that is not there, or there more than once; if two columns have the names in different orders.
-fn order_of(known: &[String], columns: &[Vec<String>]) -> std::result::Result<Option<Vec<usize>>, String> {
+fn order_of(known: &[String], columns: Vec<Column>) -> std::result::Result<Option<Vec<usize>>, String> {
+    // Any column of numbers has some of the names that AnnData gives where there are none.
+    let numbered = are_numbers(known);
+    let columns: Vec<Vec<String>> =
+        columns.into_iter().filter(|column| column.is_index || !numbered).map(|column| column.cells).collect();
     let in_it = |names: &&Vec<String>| {
         let names: HashSet<&String> = names.iter().collect();
         known.iter().filter(|name| names.contains(name)).count()
@@ -102,7 +118,8 @@ fn in_list(option: &str, text: &str) -> Result<Labelled> {
     let labels = list(option, text)?;
     let before = (1..column).filter_map(|other| list(option, &format!("{path}:{other}")).ok());
     let behind = (column + 1..).map_while(|other| list(option, &format!("{path}:{other}")).ok());
-    Ok(Labelled { labels, names: before.chain(behind).collect() })
+    let names = before.chain(behind).map(|cells| Column { cells, is_index: false }).collect();
+    Ok(Labelled { labels, names })
 }
 
 /// A column of a data frame, with the names of its rows.
@@ -128,7 +145,10 @@ fn in_anndata(path: &str, place: &str) -> std::result::Result<Labelled, String> 
     let Names { rows, columns, .. } = of_file(path, Some(&matrix));
     let names = if frame.ends_with("obs") { rows } else { columns };
     match hdf5_lists::column_of_frame(path, frame, title) {
-        Some(labels) => Ok(Labelled { labels, names: names.into_iter().collect() }),
+        Some(labels) => {
+            let index = names.map(|cells| Column { cells, is_index: true });
+            Ok(Labelled { labels, names: index.into_iter().collect() })
+        }
         None => {
             let there = hdf5_lists::columns_of_frame(path, frame).join(", ");
             Err(format!("{frame} has no such column; it has {}", if there.is_empty() { "none" } else { &there }))
@@ -144,39 +164,62 @@ fn is_frame(name: &str) -> bool {
 
 /// The column of a text table with this title, and the other columns.
 fn titled(option: &str, path: &str, title: &str) -> Result<Labelled> {
+    let file = InputFile { path: path.to_string(), gz: path.ends_with(".gz"), private: false };
+    let tabs = [".tsv", ".tsv.gz"].iter().any(|end| path.ends_with(end));
     let wrong = |what: String| Error::input(format!("{option} {path}:{title}: {what}"));
-    let lines = lines_of(option, path)?;
-    let mut lines = lines.lines();
-    let header = lines.next().unwrap_or_default();
-    let separator = [b'\t', b',', b';'].into_iter().find(|&separator| header.as_bytes().contains(&separator));
-    let separator = separator.ok_or_else(|| wrong("the table has a single column; name the file alone".into()))?;
-    let cells =
-        |line: &str| -> Vec<String> { fields::fields(line.as_bytes(), separator).map(fields::text_of).collect() };
-    let titles = cells(header);
-    let at = titles
-        .iter()
-        .position(|known| known == title)
-        .ok_or_else(|| wrong(format!("there is no such column; there are {}", titles.join(", "))))?;
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for (number, line) in lines.enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let cells = cells(line);
-        // R leaves out the title of the names of rows.
-        let fits = [titles.len(), titles.len() + 1].contains(&cells.len());
-        if !fits || rows.first().is_some_and(|first| first.len() != cells.len()) {
-            return Err(wrong(format!(
-                "line {} has {} columns, and the first line {}",
-                number + 2,
-                cells.len(),
-                titles.len()
-            )));
-        }
-        rows.push(cells);
+    let first = FirstLines::read(&file, tabs).map_err(|e| e.at(option))?;
+    // In the only column blanks and commas belong to the labels.
+    let is_only = decoded(first.first().trim_ascii()) == title || fields(first.first(), first.separator).count() == 1;
+    let separator = if is_only { b'\t' } else { first.separator };
+    let titles: Vec<String> = fields(first.first(), separator).map(text_of).collect();
+    let mut found = (0..titles.len()).filter(|j| titles[*j] == title);
+    let at = match (found.next(), found.next()) {
+        (Some(at), None) => at,
+        (None, _) => return Err(wrong(format!("there is no such column; there are {}", titles.join(", ")))),
+        _ => return Err(wrong("two columns of the table have this name; rename one".into())),
+    };
+    if let Some(skipped) = first.note() {
+        note(&format!("{option} {path}: {skipped}"));
     }
+    let rows = rows_below(&file, &first, separator, titles.len()).map_err(|e| e.at(option))?;
     let width = rows.first().map_or(0, Vec::len);
     let column = |j: usize| rows.iter().map(|row| row[j].clone()).collect::<Vec<String>>();
-    let at = at + usize::from(width > titles.len());
+    let untitled = width.saturating_sub(titles.len());
+    let at = at + untitled;
     let labels = if width == 0 { Vec::new() } else { column(at) };
-    Ok(Labelled { labels, names: (0..width).filter(|j| *j != at).map(column).collect() })
+    let names_rows = |title: &String| names_an_index(title.as_bytes()) || title == "name";
+    let beside = |j: usize| Column {
+        cells: column(j),
+        is_index: j.checked_sub(untitled).is_none_or(|j| names_rows(&titles[j])),
+    };
+    Ok(Labelled { labels, names: (0..width).filter(|j| *j != at).map(beside).collect() })
+}
+
+/// The cells below a header of `titles`, to which R gives none for the names of rows.
+fn rows_below(file: &InputFile, first: &FirstLines, separator: u8, titles: usize) -> Result<Vec<Vec<String>>> {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut blocks = TextBlocks::open(file, first.offset(0).unwrap_or(0), 0, 1)?;
+    let mut is_header = true;
+    while let Some((block, offset)) = blocks.next_block()? {
+        let mut at = 0;
+        while let Some(line) = next_row(block, &mut at, separator) {
+            if std::mem::take(&mut is_header) {
+                continue;
+            }
+            let refused = |what: String| Err(error_at(file, offset + line.start as u64, what));
+            let text = &block[line.clone()];
+            if ends_within_quotes(text, separator) {
+                return refused(OPEN_QUOTE.into());
+            }
+            let cells: Vec<String> = fields(text, separator).map(text_of).collect();
+            let fits = [titles, titles + 1].contains(&cells.len());
+            if !fits || rows.first().is_some_and(|first| first.len() != cells.len()) {
+                return refused(format!("has {} columns, and the first line {titles}", cells.len()));
+            }
+            rows.push(cells);
+        }
+    }
+    Ok(rows)
 }
 
 /// Whether the name, or the first bytes, are those of .npy or idx.

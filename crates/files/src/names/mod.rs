@@ -63,7 +63,7 @@ pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
     let name = |(i, line): (usize, &str)| {
         let name = line.trim_end_matches('\r').split('\t').nth(column - 1);
         // As R writes them.
-        let unquoted = |name: &str| name.strip_prefix('"')?.strip_suffix('"').map(str::to_string);
+        let unquoted = |name: &str| name.strip_prefix('"')?.strip_suffix('"').map(|name| name.replace("\"\"", "\""));
         name.map(|name| unquoted(name).unwrap_or_else(|| name.to_string()))
             .ok_or_else(|| wrong(format!("line {} has no column {column}", i + 1)))
     };

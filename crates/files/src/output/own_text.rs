@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::formats::fields::{fields, number};
 use crate::output::checksum::crc_of;
 
 /// The first bytes of a report.
@@ -60,13 +61,14 @@ pub fn is_trace(path: &Path) -> bool {
 /// columns but `name` have numbers, as fednmf writes them.
 pub fn is_table(path: &Path, header: &str) -> bool {
     let titles: Vec<&str> = header.split('\t').collect();
-    let is_number = |field: &str| field.is_empty() || field.parse::<f64>().is_ok_and(|x| x.to_string() == field);
+    let is_number = |field: &[u8]| field.is_empty() || number(field).is_some_and(|x| x.to_string().as_bytes() == field);
     each_line(path, |number, line| {
         let Some(line) = line.strip_suffix('\n') else { return false };
         if number == 0 {
             return line == header;
         }
-        let fields: Vec<&str> = line.split('\t').collect();
+        // A name may have a tab within quotation marks.
+        let fields: Vec<&[u8]> = fields(line.as_bytes(), b'\t').collect();
         fields.len() == titles.len()
             && fields.iter().zip(&titles).all(|(field, title)| *title == "name" || is_number(field))
     })
@@ -126,7 +128,7 @@ mod tests {
             assert!(!recognised(is_trace, &format!("{trace}{end}")), "{end}");
         }
         assert!(!recognised(is_trace, "{\"event\":\"iter\"}\n"));
-        let table = "name\tcluster\tshare\nc1\t0\t0.75\nc2\t\t0\n";
+        let table = "name\tcluster\tshare\nc1\t0\t0.75\n\"c\t2\"\t\t0\n";
         let is_clusters = |path: &Path| is_table(path, "name\tcluster\tshare");
         std::fs::write(&path, table).unwrap();
         assert!(is_clusters(&path));

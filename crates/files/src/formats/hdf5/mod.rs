@@ -12,6 +12,8 @@ mod reader;
 mod reader;
 #[cfg(feature = "hdf5")]
 pub mod real;
+#[cfg(feature = "hdf5")]
+pub mod text;
 
 use std::path::Path;
 

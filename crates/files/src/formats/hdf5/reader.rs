@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hdf5::dataset::Layout;
 use hdf5::filters::Filter;
-use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
+use hdf5::types::TypeDescriptor;
 use hdf5::{Dataset, File, Group, LocationType};
 use ndarray::{Array, Dimension, s};
 
@@ -16,6 +16,7 @@ use fednmf_linalg::Real;
 
 use crate::formats::compressed::{Compressed, CompressedArrays};
 use crate::formats::hdf5::chunks::{PackedArray, Packing, Unpackers};
+use crate::formats::hdf5::text::word;
 use crate::formats::hdf5::{CHUNK_CACHE, Chunks, Hdf5Matrix, Numbers, Storage, real};
 use crate::formats::io;
 use crate::formats::limits::{check_shape, unpacked_bytes};
@@ -386,17 +387,6 @@ fn in_place(data: &Dataset) -> Option<RawArray> {
     // A dataset that is chunked, in other files or not yet written has no offset.
     let start = data.offset().filter(|_| data.layout() == Layout::Contiguous && data.filters().is_empty())?;
     Some(RawArray { number, big_endian: cfg!(target_endian = "big"), by_columns: false, start })
-}
-
-/// The value of a text attribute.
-fn word(group: &Group, name: &str) -> Option<String> {
-    let attribute = group.attr(name).ok()?;
-    attribute
-        .read_scalar::<VarLenUnicode>()
-        .map(|s| s.to_string())
-        .or_else(|_| attribute.read_scalar::<VarLenAscii>().map(|s| s.to_string()))
-        .or_else(|_| attribute.read_scalar::<hdf5::types::FixedAscii<32>>().map(|s| s.to_string()))
-        .ok()
 }
 
 fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {

@@ -15,6 +15,7 @@ use fednmf_linalg::Real;
 
 use crate::formats::detect;
 use crate::formats::detect::FileKind;
+use crate::formats::hdf5::text::word;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::output::anndata::{ABOUT, Annotations, ENTRIES, NUMBERED_COLUMNS, NUMBERED_ROWS, OBS, VAR, place};
@@ -353,8 +354,7 @@ fn is_record_table(file: &File, frame: &str) -> bool {
 /// The length of the index of a data frame.
 fn length_of(file: &File, frame: &str) -> Option<usize> {
     let group = file.link_exists(frame).then(|| file.group(frame).ok()).flatten()?;
-    let index = group.attr("_index").ok().and_then(|a| a.read_scalar::<VarLenUnicode>().ok());
-    let index = index.map_or_else(|| "_index".to_string(), |name| name.to_string());
+    let index = word(&group, "_index").unwrap_or_else(|| "_index".to_string());
     if !group.link_exists(&index) {
         return None;
     }
