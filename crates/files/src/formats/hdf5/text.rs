@@ -70,9 +70,9 @@ fn as_either<T: Text>(of: &Container) -> Option<Vec<String>> {
 }
 
 fn read<T: Text>(of: &Container) -> Option<Vec<String>> {
-    // Text of variable length, as it is written, ends at a NUL.
-    let without_nul = |text: String| if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text };
-    Some(of.read_raw::<T>().ok()?.iter().map(|text| without_nul(decoded(text.bytes()))).collect())
+    // Where HDF5 converts text, it ends at a NUL.
+    let text = |text: &T| decoded(text.bytes().split(|&byte| byte == 0).next().unwrap_or_default());
+    Some(of.read_raw::<T>().ok()?.iter().map(text).collect())
 }
 
 /// The value of a text attribute.
@@ -118,9 +118,12 @@ mod tests {
         assert_eq!([of::<64>(), of::<65>(), of::<261>(), of::<1100>(), of::<9000>()], [true; 5]);
     }
 
+    /// Whether HDF5 converts the length or not.
     #[test]
-    fn a_nul_within_text_is_replaced() {
+    fn text_ends_at_a_nul() {
         let text = ["a\0b", "c"].map(|text| FixedAscii::<4>::from_ascii(text).unwrap());
-        assert_eq!(in_latin_1(&text).unwrap(), ["a\u{fffd}b", "c"]);
+        assert_eq!(in_latin_1(&text).unwrap(), ["a", "c"]);
+        let text = ["a\0b", "c"].map(|text| FixedAscii::<64>::from_ascii(text).unwrap());
+        assert_eq!(in_latin_1(&text).unwrap(), ["a", "c"]);
     }
 }
