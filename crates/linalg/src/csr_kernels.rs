@@ -56,11 +56,10 @@ fn strips(k: usize, lanes: usize, max: usize) -> impl Iterator<Item = (ColumnStr
 /// of X are converted to the precision of B.
 pub(super) fn mul<X: Real, T: Real>(x: &CsrMatrix<X>, first: usize, b: &[T], k: usize, out: &mut [T]) {
     assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
-    if k > 0 {
-        let starts = x.indptr().into_raw_storage();
-        let packed = worth_packing(starts[first + out.len() / k] - starts[first], x.cols(), size_of_val(b));
-        T::with_buffer(|buffer| dispatch_along(k * size_of::<T>(), CsrMul { x, first, b, k, out, packed, buffer }));
-    }
+    let Some(rows) = out.len().checked_div(k) else { return };
+    let starts = x.indptr().into_raw_storage();
+    let packed = worth_packing(starts[first + rows] - starts[first], x.cols(), size_of_val(b));
+    T::with_buffer(|buffer| dispatch_along(k * size_of::<T>(), CsrMul { x, first, b, k, out, packed, buffer }));
 }
 
 /// out += (X_S)ᵀB for selected rows S of X; B is |S| × k, out cols × k, both row-major.

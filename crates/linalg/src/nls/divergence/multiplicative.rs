@@ -108,7 +108,7 @@ impl KlMultiply {
         T::with_buffer(|part| {
             part.clear();
             part.resize(k, T::zero());
-            dispatch_along(k * size_of::<T>(), RowRatios { block, row, y: y.rows, x, part, ratios });
+            dispatch_along(size_of_val(x), RowRatios { block, row, y: y.rows, x, part, ratios });
         });
         step(x, ratios, y.sums, penalty);
     }
