@@ -6,7 +6,8 @@ A drawing has `--count` signatures of the catalogue: SBS1 and SBS5, which all sa
 The catalogue is that of the package SigProfilerAssignment (`pip download --no-deps SigProfilerAssignment`, in
 SigProfilerAssignment/data/Reference_Signatures/GRCh37); without one they are drawn from a Dirichlet distribution. The mutations of a
 sample have the given median, and are Poisson numbers. A signature counts as found if one of the consensus has a cosine of 0.95 with it.
-The runs factorise the counts themselves, or Poisson or multinomial copies of them.
+The runs factorise the counts themselves, Poisson or multinomial copies of them, or the counts with the minimum-volume penalty. Those that
+are not found are named.
 
 The catalogue of all signatures is then fitted to each sample by `project`, with `--min-gain` and without. Precision and recall are those
 of the signatures that have at least a twentieth of a sample.
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import h5py
@@ -33,7 +35,13 @@ TYPES = 96
 FOUND = 0.95
 #: The standard deviation of the logarithm of the mutations in a sample, and the share from which a signature is one of a sample.
 SPREAD, SHARE = 0.7, 0.05
-HOW = {"counts": [], "Poisson copies": ["--resample", "poisson"], "multinomial copies": ["--resample", "multinomial"]}
+HOW = {
+    "counts": [],
+    "Poisson copies": ["--resample", "poisson"],
+    "multinomial copies": ["--resample", "multinomial"],
+    # These updates are not extrapolated, and need more iterations.
+    "minimum volume": ["--algo", "kl-mu", "--min-volume", 0.0005, "--tol", 1e-5, "--max-iters", 3000],
+}
 
 
 def run(words, at):
@@ -44,28 +52,28 @@ def run(words, at):
 
 
 def catalogue(path, rng):
-    """Signatures (types x signatures), the places of those that all samples have, and of the others that may be drawn."""
+    """Signatures (types x signatures), their names, the places of those that all samples have, and of the others that may be drawn."""
     if path is None:
         drawn = rng.dirichlet(np.full(TYPES, 0.2), 26).T
-        return drawn, [0, 1], np.arange(2, 26)
+        return drawn, [str(number) for number in range(26)], [0, 1], np.arange(2, 26)
     header = path.read_text().split("\n", 1)[0].rstrip().split("\t")
     used = [at for at, name in enumerate(header) if at > 0 and name not in ARTEFACTS]
     known, names = np.loadtxt(path, delimiter="\t", skiprows=1, usecols=used), [header[at] for at in used]
     places = lambda wanted: [names.index(f"SBS{name}") for name in wanted if f"SBS{name}" in names]  # noqa: E731
-    return known / known.sum(axis=0), places(["1", "5"]), np.array(places(COMMON))
+    return known / known.sum(axis=0), names, places(["1", "5"]), np.array(places(COMMON))
 
 
 def drawing(options, seed):
-    """The catalogue, the places of the drawn signatures, and the mean number of mutations (samples x drawn)."""
+    """The catalogue with its names, the places of the drawn signatures, and the mean number of mutations (samples x drawn)."""
     rng = np.random.default_rng(seed)
-    known, everywhere, others = catalogue(options.catalogue, rng)
+    known, names, everywhere, others = catalogue(options.catalogue, rng)
     chosen = [*everywhere, *rng.choice(others, options.count - len(everywhere), replace=False)]
     has = rng.random((options.samples, options.count)) < 1 / 3
     has[:, : len(everywhere)] = True
     shares = rng.gamma(1.0, size=has.shape) * has
     burden = rng.lognormal(np.log(options.burden), SPREAD, options.samples)
     exposures = shares / shares.sum(axis=1, keepdims=True) * burden[:, None]
-    return known, chosen, exposures, rng.poisson(exposures @ known[:, chosen].T).astype(float)
+    return known, names, chosen, exposures, rng.poisson(exposures @ known[:, chosen].T).astype(float)
 
 
 def cosines(planted, found):
@@ -92,7 +100,7 @@ def main(argv):
     binary = find_binary(options.binary)
     found, refits = {how: [] for how in HOW}, {name: [] for name in ("all that fit", f"--min-gain {options.gain:g}")}
     for seed in range(options.drawings):
-        known, chosen, exposures, counts = drawing(options, seed)
+        known, names, chosen, exposures, counts = drawing(options, seed)
         with tempfile.TemporaryDirectory() as scratch:
             at = Path(scratch)
             np.save(at / "counts.npy", counts)
@@ -102,7 +110,7 @@ def main(argv):
                 result = run([*line, "--seed", 1000 * seed, "--quiet", "--json", "--output", how.replace(" ", "-")], at)
                 seconds, k = time.monotonic() - began, result["recommended"]
                 V = np.zeros((TYPES, 1)) if k is None else h5py.File(at / result["consensus"]["file"])["V"][:]
-                found[how].append((k or 0, cosines(known[:, chosen], V), seconds))
+                found[how].append((k or 0, cosines(known[:, chosen], V), seconds, [names[at] for at in chosen]))
             if seed >= options.refits:
                 continue
             start = [binary, "--loss", "kl", "--input", "counts.npy", "-k", known.shape[1], "--max-iters", 0, "--init"]
@@ -128,14 +136,19 @@ def main(argv):
                 refits[name].append((both / used.sum(), both / planted.sum(), (weights > 0).sum(axis=1).mean(), seconds))
     where = f"of {options.catalogue.name}" if options.catalogue else "drawn"
     print(f"{options.count} signatures {where}, {options.samples} samples, {options.drawings} drawings\n")
-    print(f"| runs on | k | signatures found, of {options.count} | least cosine | median cosine | seconds |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print(f"| runs on | k | signatures found, of {options.count} | least cosine | median cosine | not found | seconds |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for how, all_of in found.items():
         ks = ", ".join(str(k) for k, *_ in all_of)
-        counts_found = ", ".join(str((cosine >= FOUND).sum()) for _, cosine, _ in all_of)
-        least = ", ".join(f"{cosine.min():.3f}" for _, cosine, _ in all_of)
-        median = np.median(np.concatenate([cosine for _, cosine, _ in all_of]))
-        print(f"| {how} | {ks} | {counts_found} | {least} | {median:.3f} | {np.median([s for *_, s in all_of]):.1f} |")
+        counts_found = ", ".join(str((cosine >= FOUND).sum()) for _, cosine, *_ in all_of)
+        least = ", ".join(f"{cosine.min():.3f}" for _, cosine, *_ in all_of)
+        median = np.median(np.concatenate([cosine for _, cosine, *_ in all_of]))
+        off = Counter(name for _, cosine, _, drawn in all_of for name, x in zip(drawn, cosine, strict=True) if x < FOUND)
+        missed = ", ".join(f"{name} ({times})" for name, times in off.most_common()) or "none"
+        seconds = np.median([seconds for _, _, seconds, _ in all_of])
+        print(f"| {how} | {ks} | {counts_found} | {least} | {median:.3f} | {missed} | {seconds:.1f} |")
+    if not options.refits:
+        return
     print(f"\n| refit of {known.shape[1]} signatures | precision | recall | signatures of a sample | seconds |")
     print("| --- | --- | --- | --- | --- |")
     for name, all_of in refits.items():

@@ -14,6 +14,7 @@ use fednmf_base::parameters;
 use fednmf_base::parameters::{Parameter, Parameters, Parsed};
 use fednmf_base::words::{Word, Words};
 use fednmf_files::TableOptions;
+use fednmf_methods::distributed::divergence::volume::VolumeParams;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::shared::disclosure::DisclosureParams;
 use fednmf_methods::shared::regularization::RegularizationParams;
@@ -58,6 +59,10 @@ impl Headed for TableOptions {
 
 impl Headed for DisclosureParams {
     const HEADING: Option<&'static str> = Some("Parties");
+}
+
+impl Headed for VolumeParams {
+    const HEADING: Option<&'static str> = None;
 }
 
 impl Headed for RegularizationParams {

@@ -315,6 +315,8 @@ methods! {
         start: Init => kl.init.init;
         /// Penalties on the factors.
         penalty: Penalty => kl.regularization;
+        /// Weight of the minimum-volume penalty on V, relative to the sum of the matrix.
+        min_volume: f64 => volume.min_volume;
         /// Which entries are missing.
         missing: Missing => kl.missing.missing;
         /// Share of the entries to hold out.

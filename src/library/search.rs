@@ -15,6 +15,7 @@ use fednmf_driver::{Observer, Stop, check_size};
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Measures;
 use fednmf_methods::distributed::divergence::beta::Beta;
+use fednmf_methods::distributed::divergence::volume::VolumeParams;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape, SweepSettings};
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters::Missing;
@@ -165,7 +166,11 @@ impl Search {
         };
         check_sizes(&self.ks, shape)?;
         check_memory(shape, self.ks.iter().copied().max().unwrap_or(first), size_of::<f64>())?;
-        let settings = SweepSettings { missing: missing.clone(), regularization: RegularizationParams::NONE };
+        let settings = SweepSettings {
+            missing: missing.clone(),
+            regularization: RegularizationParams::NONE,
+            volume: VolumeParams::NONE,
+        };
         check_settings(&*method, &settings)?;
         let matrix_shape = MatrixShape { m: shape.0, n: shape.1, k: first, sparse, streamed: false };
         let methods = configure(&method, &self.ks, matrix_shape, &settings);

@@ -105,4 +105,6 @@ mod transcript;
 #[cfg(feature = "mpi")]
 mod usability;
 #[cfg(feature = "mpi")]
+mod volume;
+#[cfg(feature = "mpi")]
 mod work;

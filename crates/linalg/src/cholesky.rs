@@ -50,6 +50,11 @@ impl Cholesky {
         definite
     }
 
+    /// log det A.
+    pub fn log_determinant(&self) -> f64 {
+        (0..self.n).map(|i| 2.0 * self.factor[row(i) + i].ln()).sum()
+    }
+
     /// x ← A⁻¹ x, for x of length n.
     #[inline]
     pub fn solve(&self, x: &mut [f64]) {

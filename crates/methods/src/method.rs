@@ -11,6 +11,7 @@ use fednmf_privacy::NoisePlan;
 
 use super::cost::{Cost, Workload};
 use super::description::Description;
+use super::distributed::divergence::volume::VolumeParams;
 use super::federated::columns::asyn::ClockParams;
 use super::federated::few_values::EntryFacts;
 use super::parameters;
@@ -36,6 +37,7 @@ pub struct Groups<'a> {
     pub party_missing: Option<&'a PartyMissingParams>,
     pub party_holdout: Option<&'a PartyHoldoutParams>,
     pub regularization: Option<&'a RegularizationParams>,
+    pub volume: Option<&'a VolumeParams>,
     pub secure_sum: Option<&'a SecureSumParams>,
     pub disclosure: Option<&'a DisclosureParams>,
     pub threshold: Option<&'a ThresholdParams>,
@@ -55,6 +57,7 @@ impl<'a> Groups<'a> {
             party_missing: group(parameters),
             party_holdout: group(parameters),
             regularization: group(parameters),
+            volume: group(parameters),
             secure_sum: group(parameters),
             disclosure: group(parameters),
             threshold: group(parameters),
@@ -75,6 +78,11 @@ impl<'a> Groups<'a> {
     /// Whether a factor has a penalty.
     pub fn is_regularized(&self) -> bool {
         self.regularization.is_some_and(RegularizationParams::is_on)
+    }
+
+    /// Whether what is minimised has a penalty in addition to the loss.
+    pub fn is_penalized(&self) -> bool {
+        self.is_regularized() || self.volume.is_some_and(VolumeParams::is_on)
     }
 
     /// Whether the scale of a component can drift between sketches: the component grows in one factor and vanishes in the
@@ -108,7 +116,7 @@ impl<'a> Groups<'a> {
         let held_out = |group: &MissingParams| group.holdout > 0.0 || group.missing.marks().is_some();
         if self.missing.is_some_and(held_out) || self.party_holdout.is_some_and(|group| group.holdout > 0.0) {
             if method.measure == Measure::Divergence { Measure::HeldoutDivergence } else { Measure::HeldoutRmse }
-        } else if self.is_regularized() {
+        } else if self.is_penalized() {
             Measure::Objective
         } else {
             method.measure
@@ -239,6 +247,7 @@ pub struct Choice {
 pub struct SweepSettings {
     pub missing: MissingParams,
     pub regularization: RegularizationParams,
+    pub volume: VolumeParams,
 }
 
 /// A method with its parameters. Methods of the [registry](crate::registry) have default parameters.

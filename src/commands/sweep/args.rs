@@ -13,9 +13,11 @@ use fednmf_driver::model_selection::{SweepMissing, sweepable, sweepable_method};
 use fednmf_driver::spec::Scale;
 use fednmf_files::{TableOptions, Threshold};
 use fednmf_methods::distributed::divergence::beta::Beta;
-use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::distributed::divergence::volume::VolumeParams;
+use fednmf_methods::method::{ConfiguredMethod, SweepSettings};
 use fednmf_methods::parameters;
 use fednmf_methods::parameters::ParamType as _;
+use fednmf_methods::shared::missing::MissingParams;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
 use crate::cli::features::FeatureArgs;
@@ -106,6 +108,8 @@ pub struct SweepArgs {
     #[command(flatten)]
     pub regularization: Group<RegularizationParams>,
     #[command(flatten)]
+    pub volume: Group<VolumeParams>,
+    #[command(flatten)]
     pub table: Group<TableOptions>,
     #[command(flatten)]
     pub features: FeatureArgs,
@@ -115,6 +119,17 @@ pub struct SweepArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+impl SweepArgs {
+    /// What the arguments set in the parameters of a method, with these entries left out.
+    pub fn settings(&self, left_out: &MissingParams) -> SweepSettings {
+        SweepSettings {
+            missing: left_out.clone(),
+            regularization: self.regularization.0.clone(),
+            volume: self.volume.0.clone(),
+        }
+    }
 }
 
 /// `5..50`, `5..50:5`, `4,8,12`: numbers of components, ascending.

@@ -29,7 +29,6 @@ use fednmf_files::Input;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
-use fednmf_methods::method::SweepSettings;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::shared::missing::MissingParams;
@@ -265,7 +264,7 @@ fn plan(
     let nodes = memory::nodes(0.0, sweep.input.memory, comm);
     let args = sweep.args;
     let planned = |left_out: &MissingParams| {
-        let settings = SweepSettings { missing: left_out.clone(), regularization: args.regularization.0.clone() };
+        let settings = args.settings(left_out);
         let runs = (&sweep.algo, &sweep.ks[..], &settings);
         let streaming = match args.resample {
             Some(_) => Err("--resample draws the copies in memory".to_string()),

@@ -25,7 +25,7 @@ use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
 use fednmf_methods::distributed::divergence::beta::Beta;
-use fednmf_methods::method::{ConfiguredMethod, SweepSettings};
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
 use fednmf_methods::shared::missing::MissingParams;
@@ -79,7 +79,7 @@ impl Sweep<'_> {
         if args.regularization.0.l1_ratio > 0.0 && !args.regularization.0.is_on() {
             return Err(Error::input("--l1-ratio: divides a penalty, and there is none; add --alpha-u or --alpha-v"));
         }
-        let settings = SweepSettings { missing: left_out.clone(), regularization: args.regularization.0.clone() };
+        let settings = args.settings(&left_out);
         model_selection::check_settings(&*algo, &settings)?;
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
@@ -122,8 +122,7 @@ impl Sweep<'_> {
     /// Whether its method can hold entries out of this matrix.
     pub fn can_hold_out(&self) -> bool {
         let missing = MissingParams { holdout: 0.05, ..self.left_out.clone() };
-        let settings = SweepSettings { missing, regularization: self.args.regularization.0.clone() };
-        !self.streamed && model_selection::check_settings(&*self.algo, &settings).is_ok()
+        !self.streamed && model_selection::check_settings(&*self.algo, &self.args.settings(&missing)).is_ok()
     }
 
     /// The measure of its methods.

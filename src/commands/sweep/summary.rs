@@ -164,7 +164,7 @@ impl Summary<'_> {
         prepared.extend(features.iter().map(String::as_str));
         let memory = args.memory.map(|bytes| bytes.to_string());
         prepared.extend(memory.iter().flat_map(|bytes| ["--memory", bytes]));
-        let penalties = args.regularization.0.words();
+        let penalties = [args.regularization.0.words(), args.volume.0.words()].concat();
         prepared.extend(penalties.iter().map(String::as_str));
         let mut algo: Vec<&str> = args.algo.iter().flat_map(|algo| ["--algo", algo.description().name]).collect();
         algo.extend(args.loss.iter().flat_map(|loss| ["--loss", loss]));

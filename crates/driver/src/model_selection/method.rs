@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_methods::distributed::auto::with_loss;
+use fednmf_methods::distributed::divergence::volume::VolumeParams;
 use fednmf_methods::distributed::hals::Hals;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape, SweepSettings};
 use fednmf_methods::metrics::Measure;
@@ -44,6 +45,7 @@ pub fn sweepable() -> impl Iterator<Item = &'static Arc<dyn ConfiguredMethod>> {
     let settings = SweepSettings {
         missing: MissingParams { missing: Missing::None, holdout: 0.0 },
         regularization: RegularizationParams::NONE,
+        volume: VolumeParams::NONE,
     };
     all.filter(move |method| method.for_sweep(&settings).is_some())
 }
@@ -109,7 +111,12 @@ pub fn iterations(method: &dyn ConfiguredMethod) -> usize {
 /// # Errors
 /// Naming the option that it does not support.
 pub fn check_settings(method: &dyn ConfiguredMethod, settings: &SweepSettings) -> Result<()> {
-    method.for_sweep(settings).map_or(Ok(()), |method| method.check())
+    let Some(method) = method.for_sweep(settings) else { return Ok(()) };
+    if settings.volume.is_on() && method.groups().volume.is_none() {
+        let name = method.description().name;
+        return Err(Error::input(format!("--min-volume: is not an option of {name}; add --algo kl-mu, which has it")));
+    }
+    method.check()
 }
 
 /// The method of each k for a matrix of this shape, whatever its k. All are the same method, so that their errors can be
@@ -170,7 +177,8 @@ mod tests {
         assert!(requested(Some(&hals), Some("kl")).unwrap_err().message.contains("--algo hals"));
         assert!(requested(None, Some("mse")).unwrap_err().message.contains("--loss mse"));
         let held_out = MissingParams { missing: Missing::None, holdout: 0.1 };
-        let settings = SweepSettings { missing: held_out, regularization: RegularizationParams::NONE };
+        let settings =
+            SweepSettings { missing: held_out, regularization: RegularizationParams::NONE, volume: VolumeParams::NONE };
         let check = |loss| check_settings(&*requested(None, Some(loss)).unwrap(), &settings);
         assert!(check("kl").is_ok() && check("2").is_ok() && check("1.5").unwrap_err().message.contains("--holdout"));
     }
@@ -179,7 +187,8 @@ mod tests {
     fn all_k_have_one_method() {
         let names = |ks: &[usize]| -> Vec<&str> {
             let missing = MissingParams { missing: Missing::None, holdout: 0.0 };
-            let settings = SweepSettings { missing, regularization: RegularizationParams::NONE };
+            let settings =
+                SweepSettings { missing, regularization: RegularizationParams::NONE, volume: VolumeParams::NONE };
             let shape = MatrixShape { m: 2000, n: 2000, k: 0, sparse: false, streamed: false };
             let all = configure(&registry::AUTO, ks, shape, &settings);
             all.values().map(|method| method.description().name).collect()

@@ -112,7 +112,8 @@ impl Trial<'_> {
             eval_every: EVAL_EVERY[usize::from(self.method.description().unit == Unit::Batch)],
         };
         // The tolerance is that of what the method minimises, also where entries are held out.
-        let leading = if is_penalised { Measure::Objective } else { self.method.description().measure };
+        let leading =
+            if self.method.groups().is_penalized() { Measure::Objective } else { self.method.description().measure };
         let algorithm = f64::build(self.method, self.problem(data, None, comm))?;
         let mut driver = Driver::silent(algorithm, limits, leading, comm);
         driver.signals = signals;

@@ -92,9 +92,11 @@ impl Automatic {
         let ExactParams { init, regularization, .. } = self.exact.clone();
         match loss {
             Beta::FROBENIUS => None,
-            Beta::KULLBACK_LEIBLER => {
-                Some(Divergence::Kl(KlMu { extrapolation, kl: KlParams { init, regularization, missing } }))
-            }
+            Beta::KULLBACK_LEIBLER => Some(Divergence::Kl(KlMu {
+                extrapolation,
+                kl: KlParams { init, regularization, missing },
+                ..KlMu::default()
+            })),
             beta => Some(Divergence::Beta(BetaMu { beta, extrapolation, init, regularization })),
         }
     }

@@ -89,7 +89,7 @@ impl Method for Dsanls {
         ..Description::USUAL
     };
 
-    fn for_sweep(&self, SweepSettings { missing, regularization }: &SweepSettings) -> Option<Self> {
+    fn for_sweep(&self, SweepSettings { missing, regularization, .. }: &SweepSettings) -> Option<Self> {
         Some(Dsanls { missing: missing.clone(), regularization: regularization.clone(), ..self.clone() })
     }
 

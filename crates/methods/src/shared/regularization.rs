@@ -127,6 +127,11 @@ impl RegularizationParams {
         self.weight_on_v() > 0.0 && self.l1_ratio > 0.0
     }
 
+    /// Whether V has a penalty.
+    pub fn is_on_v(&self) -> bool {
+        self.weight_on_v() > 0.0
+    }
+
     fn weight_on_v(&self) -> f64 {
         match self.alpha_v {
             Weight::Same => self.alpha_u,

@@ -9,6 +9,7 @@ pub mod cd;
 pub mod mu;
 pub mod online;
 mod streamed;
+pub mod volume;
 
 use std::ops::Range;
 
@@ -44,6 +45,8 @@ use crate::shared::regularization::{Penalties, RegularizationParams};
 use crate::shared::row_and_column_block;
 use crate::shared::sizes::Sizes;
 use crate::{Algorithm, Measures, Problem};
+
+use self::volume::Volume;
 
 const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation; once for a start from singular vectors"),
@@ -105,7 +108,7 @@ fednmf_base::parameters! {
 
 impl KlParams {
     /// See [`Method::for_sweep`](crate::method::Method::for_sweep).
-    fn for_sweep(&self, SweepSettings { missing, regularization }: &SweepSettings) -> Self {
+    fn for_sweep(&self, SweepSettings { missing, regularization, .. }: &SweepSettings) -> Self {
         KlParams { init: InitParams::RANDOM, missing: missing.clone(), regularization: regularization.clone() }
     }
 
@@ -220,6 +223,8 @@ struct DivergenceNmf<T: Real, R> {
     gram: Vec<f64>,
     loss: Loss,
     penalties: Penalties,
+    /// The minimum-volume penalty.
+    volume: Option<Volume<T>>,
     norm2: f64,
     start: Start,
     iteration: usize,
@@ -236,6 +241,20 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     loss: Loss,
     update: R,
 ) -> SharedResult<Box<dyn Algorithm<T>>> {
+    Ok(Box::new(factorisation(problem, init, regularization, loss, update)?))
+}
+
+/// As [`build`].
+///
+/// # Errors
+/// If the given start cannot be read, or one cannot be computed.
+fn factorisation<T: Real, R: DivergenceUpdate<T> + Sync>(
+    problem: Problem<'_, T>,
+    init: &InitParams,
+    regularization: &RegularizationParams,
+    loss: Loss,
+    update: R,
+) -> SharedResult<DivergenceNmf<T, R>> {
     let Problem { data, k, seed, comm, initial, resuming, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let sparse = data.header.sparse;
@@ -280,7 +299,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     if update.extrapolates() {
         [&mut u, &mut v].into_iter().for_each(|side| side.last = side.factor.own.clone());
     }
-    Ok(Box::new(DivergenceNmf {
+    Ok(DivergenceNmf {
         comm,
         u,
         v,
@@ -291,10 +310,11 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         updates: PerThread::new(update),
         weights: NesterovWeights::after(0),
         penalties,
+        volume: None,
         norm2: data.statistics.norm2,
         start,
         iteration: 0,
-    }))
+    })
 }
 
 /// Writes a start that is computed from the data, of which each rank has a block of rows. No entry is 0, because
@@ -356,11 +376,17 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             let weight = self.weights.advance();
-            let DivergenceNmf { comm, u, v, sums, gram, updates, penalties, .. } = self;
+            let DivergenceNmf { comm, u, v, sums, gram, updates, penalties, volume, .. } = self;
             let whole = v.factor.gather();
+            if let Some(volume) = volume {
+                volume.keep(whole.row_major());
+            }
             comm.work("update", || u.update(&whole, (sums, gram), (updates, weight), penalties.u));
             let whole = u.factor.gather();
             comm.work("update", || v.update(&whole, (sums, gram), (updates, weight), penalties.v));
+            if let Some(volume) = volume {
+                volume.update(&mut v.factor, sums);
+            }
             self.iteration += 1;
         }
         Ok(())
@@ -373,7 +399,7 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
     /// The relative error, as for every method, and the divergence. The divergence is infinite if a nonzero entry has the
     /// fit 0.
     fn measure(&mut self) -> Result<Measures> {
-        let DivergenceNmf { comm, u, v, loss, norm2, penalties, .. } = self;
+        let DivergenceNmf { comm, u, v, loss, norm2, penalties, volume, .. } = self;
         v.factor.gather();
         let (rows, columns) = (u.factor.own.view(), v.factor.gathered());
         let error = metrics::relative_error(comm, *norm2, std::iter::once((&u.block, rows, columns)));
@@ -387,7 +413,12 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
         };
         let penalty = penalties.sum(comm, &rows, &v.factor.own.view());
         let mut found = vec![("rel_error", error), (name, divergence)];
-        found.extend(penalties.objective(divergence, penalty));
+        match volume {
+            Some(volume) => {
+                found.push((Measure::Objective.key(), divergence + penalty + volume.value(columns.row_major())));
+            }
+            None => found.extend(penalties.objective(divergence, penalty)),
+        }
         Ok(found)
     }
 
