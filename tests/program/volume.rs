@@ -68,20 +68,20 @@ fn the_objective_falls_in_every_iteration() {
     }
 }
 
+/// The columns of V keep the sum 1 on the way, so that the iterates differ from those of the plain method, but not their limit.
 #[test]
-fn without_a_weight_it_is_the_plain_method() {
+fn with_a_tiny_weight_it_ends_as_the_plain_method() {
     let dir = tempdir().unwrap();
     let out = dir.path().join("o.h5");
     for precision in ["f64", "f32"] {
-        let product = |words: &str| {
-            let line = format!("--algo kl-mu {words} -k 4 --max-iters 50 --precision {precision} --input {COUNTS}");
-            fednmf(2, &line).arg("--output").arg(&out).ok();
-            (factor(&out, "U"), factor(&out, "V"))
+        let run = |iterations: usize, words: &str| {
+            let line = format!("--algo kl-mu {words} -k 4 --max-iters {iterations} --tol 0 --precision {precision}");
+            let done = fednmf(2, &format!("{line} --input {COUNTS} --output")).arg(&out).ok();
+            (factor(&out, "V"), number(&done, "kl_divergence"))
         };
-        assert_eq!(product(""), product("--min-volume 0"));
-        let [(u, v), (small_u, small_v)] = ["--extrapolation none", "--min-volume 1e-12"].map(product);
-        let tolerance = if precision == "f64" { 1e-6 } else { 1e-3 };
-        assert!(distance(&u.dot(&v.t()), &small_u.dot(&small_v.t())) < tolerance, "{precision}");
+        assert_eq!(run(30, "").0, run(30, "--min-volume 0").0);
+        let [plain, small] = ["--extrapolation none", "--min-volume 1e-12"].map(|words| run(3000, words).1);
+        assert!((small / plain - 1.0).abs() < 1e-4, "{precision}: {small} {plain}");
     }
 }
 
