@@ -34,7 +34,8 @@ pub fn prefetch_line<T>(address: *const T) {
 pub fn large_pages<T>(slice: &[T]) {
     #[cfg(target_os = "linux")]
     {
-        const PAGE: usize = 4096;
+        // A multiple of the size of all pages: those of ARM have up to 64 KiB.
+        const PAGE: usize = 1 << 16;
         let (start, length) = (slice.as_ptr().addr().next_multiple_of(PAGE), size_of_val(slice));
         if length >= 4 << 20 {
             let end = (slice.as_ptr().addr() + length) / PAGE * PAGE;
