@@ -240,29 +240,6 @@ pub(super) fn all_finite<T: Real>(comm: &Communicator, algorithm: &dyn Algorithm
     if wrong[0] == 0 { Ok(()) } else { Err(diverged(algorithm.iteration(), "")) }
 }
 
-/// Refuses a factor of zeros, as one that has become too small for its precision. Collective.
-///
-/// # Errors
-/// On all ranks, if no rank has a nonzero of it.
-pub(super) fn some_left<T: Real>(comm: &Communicator, algorithm: &dyn Algorithm<T>) -> SharedResult<()> {
-    let factors = algorithm.factors();
-    // 0: no entry, 1: zeros, 2: others.
-    let has = |name: &str| {
-        let entries = factors.iter().filter(|piece| piece.name == name).flat_map(|piece| piece.values.iter());
-        entries.map(|x| if *x == T::zero() { 1u32 } else { 2 }).max().unwrap_or(0)
-    };
-    let mut left = [has("U"), has("V")];
-    comm.max(DIVERGED, &mut left);
-    if !left.contains(&1) || algorithm.iteration() == 0 {
-        return Ok(());
-    }
-    Err(Error::failed(format!(
-        "the factors have become zero by iteration {}; try --scale max, --precision f64, or fewer iterations",
-        algorithm.iteration()
-    ))
-    .on_all_ranks())
-}
-
 /// The error of factors that are no longer finite; `more` follows the iteration.
 pub(super) fn diverged(iteration: usize, more: &str) -> SharedError {
     Error::failed(format!(

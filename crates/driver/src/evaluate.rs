@@ -5,9 +5,8 @@ use serde_json::json;
 use fednmf_base::error::Result;
 use fednmf_comm::Communicator;
 use fednmf_linalg::Real;
-use fednmf_methods::metrics::Measure;
 
-use super::checks::{diverged, some_left};
+use super::checks::diverged;
 use super::iterate::{Driver, Evaluation, Stop, Trajectory};
 use super::sums::Stage;
 
@@ -54,12 +53,6 @@ impl<T: Real> Driver<T> {
             return Err(diverged(trajectory.iteration, &format!(" (relative error {error})")).into());
         }
         let first = *trajectory.first_error.get_or_insert(error);
-        // Factors of zeros have this error. Penalties and Boolean methods may want them.
-        let others = [Measure::Objective.key(), Measure::F1.key()];
-        if error == 1.0 && !trajectory.measures.iter().any(|(name, _)| others.contains(name)) {
-            some_left(&comm, &*self.algorithm)?;
-        }
-        let trajectory = &mut self.trajectory;
         // If the leading measure is undefined here, such as an infinite divergence, the relative error is monitored.
         let now = loss(trajectory).unwrap_or(error);
         let first_loss = *trajectory.first_loss.get_or_insert(now);

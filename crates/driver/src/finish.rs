@@ -266,11 +266,16 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
     }
     // The zero product has relative error 1.
     let nothing_left = value(Measure::RelativeError).is_some_and(|error| (error - 1.0).abs() < 1e-6);
-    if run.planned.method.groups().is_regularized() && nothing_left {
-        all.push(
-            "--alpha-u, --alpha-v: no component is left beside the penalties; use smaller weights, fewer components, or another --init"
-                .into(),
-        );
+    if nothing_left && leading != Measure::F1 {
+        let why = match run.planned.method.groups().is_regularized() {
+            true => {
+                "--alpha-u, --alpha-v: no component is left beside the penalties; use smaller weights, fewer components, or another --init"
+            }
+            false => {
+                "the factors have become zero, so they say nothing; try fewer iterations, --scale max, --precision f64, or another --init"
+            }
+        };
+        all.push(why.into());
     }
     if leading == Measure::F1 && value(leading) == Some(0.0) && end["privacy"].is_null() {
         all.push(
