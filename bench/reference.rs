@@ -1,5 +1,6 @@
-//! Each hot kernel beside a plain loop in C (`reference.c`) in the same run; `bench/run kernels` calls it and explains
-//! the table. Prints CSV: kernel, matrix, k, precision, and the best seconds of fednmf, of MKL and of the C loop.
+//! Compares each hot kernel with a plain loop in C (`reference.c`) in the same run; `bench/run kernels` calls it and
+//! explains the table. Prints CSV: kernel, matrix, k, precision, and the best seconds of fednmf, of MKL and of the C
+//! loop.
 //!
 //! Arguments: the turns of each comparison, the numbers of components (with commas), the precisions, and files of
 //! sparse matrices in MatrixMarket's coordinate format, in addition to generated matrices.

@@ -1,4 +1,4 @@
-"""Set each hot kernel beside a plain loop in C, or MKL's dense product, in the same run, on one core.
+"""Compare each hot kernel with a plain loop in C, or MKL's dense product, in the same run, on one core.
 
 Compiles bench/reference.rs, which compiles the loops of bench/reference.c with the machine's C compiler (CC, -O3
 -march=native -ffast-math). A kernel and its reference alternate; the best time of each counts, so that another load on

@@ -167,10 +167,10 @@ def parameters(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def arguments(options: Mapping[str, Any]) -> list[str]:
     """Options as on the command line: inner_sweeps=3 is --inner-sweeps=3, clamp=True is --clamp."""
-    for name, value in options.items():
-        if value is False:
+    flags = {name: bool(value) for name, value in options.items() if isinstance(value, (bool, np.bool_))}
+    for name, on in flags.items():
+        if not on:
             raise ValueError(f"{name}=False: leave it out; the program takes options only to turn something on")
-    flags = {name for name, value in options.items() if value is True}
     words = [(name, "--" + name.replace("_", "-"), text) for name, text in parameters(options)]
     return [flag if name in flags else f"{flag}={text}" for name, flag, text in words]
 

@@ -96,8 +96,8 @@ pub enum Command {
     /// Make a matrix from raw data: counts at a common total, tf-idf weights, ones above a quantile of each column, or a column for
     /// each value of a table (one-hot). Parties prepare their files together, by masked sums
     Prepare(Box<PrepareArgs>),
-    /// Write the files of cNMF from finished runs: programmes of cells, their usages, spectra and scores of genes. Parties need masked
-    /// sums only
+    /// Write the files of cNMF from finished runs: programmes of cells, their usages, spectra and scores of genes.
+    /// Parties need masked sums only
     Programs(Box<ProgramsArgs>),
     /// Describe a matrix: shape, density, range, zero rows and columns
     Inspect {

@@ -27,7 +27,7 @@ static NAMED: [(&str, &[(&str, &str)]); 2] = [
     ),
     ("The program", &[("list", "methods"), ("generate", "a matrix"), ("completions", ""), ("man", "")]),
 ];
-/// The width of a terminal that nobody has made wider.
+/// The default width of a terminal.
 const WIDTH: usize = 80;
 
 /// The options that most runs have.

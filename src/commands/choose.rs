@@ -54,7 +54,7 @@ fn distance(text: &str) -> std::result::Result<f64, String> {
 /// What has to be equal in all runs.
 const ALIKE: [&str; 6] = ["algo", "m", "n", "parties", "lost", "resample"];
 /// The same, of the parameters: what determines the matrix, the loss and the noise.
-const ALIKE_PARAMETERS: [&str; 20] = [
+const ALIKE_PARAMETERS: [&str; 21] = [
     "suppress_rare",
     "holdout",
     "transpose",
@@ -68,6 +68,7 @@ const ALIKE_PARAMETERS: [&str; 20] = [
     "alpha_u",
     "alpha_v",
     "l1_ratio",
+    "min_volume",
     "own_penalty",
     "personalize",
     "symmetry_weight",
@@ -96,7 +97,7 @@ fn shared_factor(method: &Description) -> &'static str {
     if method.partition == Partition::PartyColumns { "U" } else { "V" }
 }
 
-/// The attributes of a run, in which the file of a sweep has some parameters of the matrix beside those of the method.
+/// The attributes of a run, in which the file of a sweep has some parameters of the matrix outside those of the method.
 fn with_all_params(mut attributes: Map<String, Value>) -> Map<String, Value> {
     const OF_SWEEPS: [&str; 9] = [
         "transpose",
@@ -109,10 +110,10 @@ fn with_all_params(mut attributes: Map<String, Value>) -> Map<String, Value> {
         "feature_type",
         "highly_variable",
     ];
-    let beside = OF_SWEEPS.iter().filter_map(|name| Some(((*name).to_string(), attributes.get(*name)?.clone())));
-    let beside: Vec<(String, Value)> = beside.collect();
+    let outside = OF_SWEEPS.iter().filter_map(|name| Some(((*name).to_string(), attributes.get(*name)?.clone())));
+    let outside: Vec<(String, Value)> = outside.collect();
     if let Some(Value::Object(params)) = attributes.get_mut("params") {
-        for (name, value) in beside {
+        for (name, value) in outside {
             params.entry(name).or_insert(value);
         }
     }

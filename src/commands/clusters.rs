@@ -82,7 +82,8 @@ pub fn clusters(args: &ClustersArgs, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
-/// The component with the largest weight in each row, and its share of the row's sum in U Vᵀ; `None` for a row of zeros.
+/// The component with the largest weight in each row, and its share of the row's sum in U Vᵀ; `None` for a row of
+/// zeros.
 fn assigned(weights: &Array2<f64>, other_sums: &[f64]) -> Vec<Option<(usize, f64)>> {
     let one = |row: ndarray::ArrayView1<'_, f64>| {
         let first = (0..row.len()).fold(0, |best, l| if row[l] > row[best] { l } else { best });

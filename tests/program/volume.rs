@@ -1,4 +1,5 @@
-//! The minimum-volume penalty on V: its objective falls, it makes components unique, and what cannot have it refuses it.
+//! The minimum-volume penalty on V: its objective falls, it makes components unique, and what cannot have it refuses
+//! it.
 
 use std::path::Path;
 
@@ -29,8 +30,8 @@ fn volume(v: &Array2<f64>) -> f64 {
     log_determinant(Array2::<f64>::eye(v.ncols()) + v.t().dot(&v) * (100.0 * v.nrows() as f64))
 }
 
-/// The objective falls in every iteration, on any number of ranks, and is the divergence and the penalty of the factors; a resumed run
-/// has the same bits.
+/// The objective falls in every iteration, on any number of ranks, and is the divergence and the penalty of the
+/// factors; a resumed run has the same bits.
 #[test]
 fn the_objective_falls_in_every_iteration() {
     let dir = tempdir().unwrap();
@@ -68,7 +69,8 @@ fn the_objective_falls_in_every_iteration() {
     }
 }
 
-/// The columns of V keep the sum 1 on the way, so that the iterates differ from those of the plain method, but not their limit.
+/// The columns of V keep the sum 1 on the way, so that the iterates differ from those of the plain method, but not
+/// their limit.
 #[test]
 fn with_a_tiny_weight_it_ends_as_the_plain_method() {
     let dir = tempdir().unwrap();

@@ -7,7 +7,7 @@ use fednmf_methods::metrics::Measure;
 
 /// Rows that are looked at, evenly spread.
 const ROWS: usize = 64;
-/// Rows of logarithms from which on they are no coincidence.
+/// Least number of rows of logarithms; fewer may be a coincidence.
 const LEAST_ROWS: usize = 3;
 /// Multiples of the least entry that say something: others are near a whole number by themselves.
 const MULTIPLES: Range<f64> = 1.5..10.0;
@@ -16,17 +16,17 @@ const LEAST_MULTIPLES: usize = 4;
 /// How far a multiple may be from a whole number, for rounded entries.
 const TOLERANCE: f64 = 0.01;
 
-/// A warning if a run minimises the Kullback-Leibler divergence, and most rows have entries ln(1 + c n) with whole numbers n,
-/// as prepared counts of cells do. `block` is the untransposed block of this rank; nothing is sent.
+/// A warning if a run minimises the Kullback-Leibler divergence, and most rows have entries ln(1 + c n) with whole
+/// numbers n, as prepared counts of cells do. `block` is the untransposed block of this rank; nothing is sent.
 pub fn warning_of_logarithms<T: Real>(measure: Measure, block: Option<&Block<T>>) -> Option<String> {
     let block = block.filter(|_| measure == Measure::Divergence)?;
     let rows = block.shape().0;
     let seen = ROWS.min(rows);
-    let told: Vec<bool> = (0..seen).filter_map(|i| are_logarithms(&positive(block, i * rows / seen))).collect();
-    let count = told.iter().filter(|logarithms| **logarithms).count();
-    (count >= LEAST_ROWS && 2 * count > told.len()).then(|| {
-        "the Kullback-Leibler divergence is for counts, and the entries look like logarithms of counts (log1p); give the \
-         counts, or use the default loss"
+    let found: Vec<bool> = (0..seen).filter_map(|i| are_logarithms(&positive(block, i * rows / seen))).collect();
+    let count = found.iter().filter(|logarithms| **logarithms).count();
+    (count >= LEAST_ROWS && 2 * count > found.len()).then(|| {
+        "the Kullback-Leibler divergence is for counts, and the entries look like logarithms of counts (log1p); give \
+         the counts, or use the default loss"
             .to_string()
     })
 }
@@ -46,7 +46,8 @@ fn positive<T: Real>(block: &Block<T>, row: usize) -> Vec<f64> {
     entries
 }
 
-/// Whether the positive entries of a row are logarithms of scaled counts; `None` if they may be scaled counts, or do not tell.
+/// Whether the positive entries of a row are logarithms of scaled counts; `None` if they may be scaled counts, or are
+/// too few to decide.
 fn are_logarithms(entries: &[f64]) -> Option<bool> {
     let least = entries.iter().copied().fold(f64::INFINITY, f64::min);
     let are_multiples = |of: fn(f64) -> f64| {
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_of_counts_are_told_from_other_entries() {
+    fn logarithms_of_counts_are_distinguished_from_other_entries() {
         let count = |i: usize, j: usize| ((i * 7 + j * j * 3) % 11).saturating_sub(6) as f64;
         let scale = |i: usize| 3.7 + i as f64 / 9.0;
         assert!(warns(|i, j| (scale(i) * count(i, j)).ln_1p()));

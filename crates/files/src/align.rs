@@ -140,6 +140,12 @@ pub fn selection(
         )
     };
     let all = all.as_ref().ok_or_else(gone)?;
+    if chosen.as_ref().is_some_and(|chosen| chosen.all != all.len()) {
+        return Err(Error::input(
+            "the marks or types of the features and their names differ in number; they do not belong together, or one of \
+             them is incomplete",
+        ));
+    }
     let chosen = chosen.map_or_else(|| (0..all.len()).collect(), |chosen| chosen.kept);
     let places: HashMap<String, usize> = chosen.into_iter().map(|i| (digest(&common.key, &all[i]), i)).collect();
     let kept: Option<Vec<usize>> = common.digests.iter().map(|name| places.get(name).copied()).collect();
@@ -163,6 +169,8 @@ mod tests {
         assert_eq!(selection(&common, &spec, &names, None).unwrap().kept, [1, 3, 0]);
         let chosen = Selection { of_rows: false, kept: vec![0, 1], all: 4 };
         assert_eq!(selection(&first, &spec, &names, Some(chosen.clone())).unwrap().kept, [1]);
+        let of_others = Selection { of_rows: false, kept: vec![1, 4], all: 5 };
+        assert!(selection(&first, &spec, &names, Some(of_others)).is_err());
         assert!(selection(&common, &spec, &names, Some(chosen)).is_err());
     }
 

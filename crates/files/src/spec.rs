@@ -77,7 +77,9 @@ impl Threshold {
     /// The threshold for f64 that selects the numbers which f32, with its rounding, has at or above this one.
     #[must_use]
     pub fn of_f32(self) -> Self {
-        if let Threshold::At(t) = self { Threshold::At(least_that_rounds_to(t as f32)) } else { self }
+        // A threshold that f32 rounds to 0 would select zeros.
+        let rounded = |t: f64| (t as f32).max(f32::from_bits(1));
+        if let Threshold::At(t) = self { Threshold::At(least_that_rounds_to(rounded(t))) } else { self }
     }
 
     /// Parses the result of [`Threshold::to_json`].
@@ -94,7 +96,8 @@ impl Threshold {
     }
 }
 
-/// The smallest f64 whose nearest f32 is at least `t`: from halfway to the f32 below on, which itself becomes the even one.
+/// The smallest f64 whose nearest f32 is at least `t`: from halfway to the f32 below on, which itself becomes the even
+/// one.
 pub fn least_that_rounds_to(t: f32) -> f64 {
     if !(t.is_finite() && t > 0.0) {
         return t.into();
@@ -323,6 +326,7 @@ mod tests {
     #[test]
     fn thresholds_are_positive_numbers_or_quantiles() {
         assert_eq!("0.5".parse(), Ok(Threshold::At(0.5)));
+        assert!(Threshold::At(1e-50).of_f32().given().is_some_and(|t| t > 0.0 && t < 1e-44), "zeros stay zeros");
         assert_eq!("q0.95".parse(), Ok(Threshold::Quantile(0.95)));
         for threshold in [Threshold::At(0.5), Threshold::Quantile(0.95)] {
             assert_eq!(Threshold::from_json(&threshold.to_json()), Some(threshold));

@@ -58,7 +58,7 @@ pub(super) fn mul<X: Real, T: Real>(x: &CsrMatrix<X>, first: usize, b: &[T], k: 
     assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
     let Some(rows) = out.len().checked_div(k) else { return };
     let starts = x.indptr().into_raw_storage();
-    let packed = worth_packing(starts[first + rows] - starts[first], x.cols(), size_of_val(b));
+    let packed = worth_packing(starts[first + rows] - starts[first], x.cols(), k * size_of::<T>());
     T::with_buffer(|buffer| dispatch_along(k * size_of::<T>(), CsrMul { x, first, b, k, out, packed, buffer }));
 }
 
@@ -73,17 +73,18 @@ pub(super) fn rows_tmul<T: Real>(
     assert!(b.len().is_multiple_of(k.max(1)) && out.len() == x.cols() * k, "shapes of a transposed sparse product");
     if k > 0 {
         let starts = x.indptr().into_raw_storage();
-        let packed = worth_packing(rows.clone().map(|i| starts[i + 1] - starts[i]).sum(), x.cols(), size_of_val(out));
+        let nonzeros: usize = rows.clone().map(|i| starts[i + 1] - starts[i]).sum();
+        let packed = worth_packing(nonzeros, x.cols(), k * size_of::<T>());
         T::with_buffer(|buffer| dispatch_along(k * size_of::<T>(), CsrScatter { x, rows, b, k, out, packed, buffer }));
     }
 }
 
-/// Largest size of a copied factor, so that estimates of memory need not know of it.
+/// Largest size of a copied factor, of which each thread has one, so that estimates of memory need not know of it.
 const PACKED_BYTES: usize = 32 << 20;
 
-/// Whether a product with so many nonzeros is worth a copy of the factor for the columns, of `bytes` bytes.
+/// Whether a product with so many nonzeros is worth a copy of the factor for the columns, with rows of `bytes` bytes.
 fn worth_packing(nonzeros: usize, columns: usize, bytes: usize) -> bool {
-    nonzeros >= 8 * columns && bytes <= PACKED_BYTES
+    nonzeros >= 8 * columns && columns * bytes.next_multiple_of(CACHE_LINE) <= PACKED_BYTES
 }
 
 /// N vectors of a row of at most as many numbers; the last one is filled up with zeros.

@@ -84,7 +84,8 @@ pub fn number(x: f64) -> String {
     }
 }
 
-/// Ticks with their labels: short numbers, unless these are not the ticks; then as many decimals as the ticks differ in.
+/// Ticks with their labels: short numbers, unless these are not the ticks; then as many decimals as the ticks differ
+/// in.
 pub fn labelled(ticks: Vec<f64>) -> Vec<(f64, String)> {
     let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
     let is_exact = |x: f64| number(x).parse().is_ok_and(|shown: f64| (shown - x).abs() <= 0.01 * step);

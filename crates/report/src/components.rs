@@ -242,8 +242,8 @@ pub fn matches(found: &Matches, (rows, columns): (&Factors, &Factors), (first, s
     svg.finish(&format!("Components of {first} and {second}"), &format!("{}.", description.join("; ")))
 }
 
-/// The cosines between all components of several runs, cluster by cluster: `clusters` has for each the component of the consensus
-/// that its cluster makes.
+/// The cosines between all components of several runs, cluster by cluster: `clusters` has for each the component of the
+/// consensus that its cluster makes.
 pub fn similarities(cosines: &Array2<f64>, clusters: &[usize]) -> String {
     let n = clusters.len();
     let cells = n.min(CELLS);

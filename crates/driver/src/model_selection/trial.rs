@@ -14,7 +14,6 @@ use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::shared::missing::{Counted, Holdout, MissingParams};
-use fednmf_methods::shared::regularization::RegularizationParams;
 use fednmf_methods::{Measures, Problem};
 
 use super::choice::Point;
@@ -103,7 +102,6 @@ impl Trial<'_> {
             Some(how) => self.resampled(loaded, left_out, how, comm)?,
             None => loaded.copy(),
         };
-        let is_penalised = self.method.groups().regularization.is_some_and(RegularizationParams::is_on);
         let limits = Limits {
             max_iters: self.max_iters,
             tol: Some(self.tol),
@@ -120,7 +118,7 @@ impl Trial<'_> {
         let stop = driver.iterate_observed(observer)?;
         let Driver { algorithm, trajectory, .. } = driver;
         // Penalties determine the scale.
-        let scale = if is_penalised { FactorScale::Sorted } else { FactorScale::UnitV };
+        let scale = if self.method.groups().is_regularized() { FactorScale::Sorted } else { FactorScale::UnitV };
         // A rank without rows has nothing to arrange.
         let factors = arrange(comm, scale, &algorithm.factors()).unwrap_or_default();
         let mut measures = trajectory.measures.clone();

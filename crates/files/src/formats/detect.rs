@@ -71,8 +71,8 @@ pub fn matrix_of_directory(path: &str) -> String {
     matrix_of_tenx(Path::new(path)).map_or_else(|| path.to_string(), |(file, _)| file.to_string_lossy().into_owned())
 }
 
-/// The matrix in a directory as 10x writes it, and what stands before its usual name: archives put the name of a sample there,
-/// `GSM1_matrix.mtx.gz`. None of several, which would be a guess.
+/// The matrix in a directory as 10x writes it, and what stands before its usual name: archives put the name of a sample
+/// there, `GSM1_matrix.mtx.gz`. None of several, which would be a guess.
 pub fn matrix_of_tenx(directory: &Path) -> Option<(PathBuf, String)> {
     ["matrix.mtx.gz", "matrix.mtx"].iter().find_map(|name| {
         let mut found = files_of_tenx(directory, name);

@@ -149,8 +149,8 @@ impl MatrixFile {
             let (length, what) = if *of_rows { (self.rows, "rows") } else { (self.cols, "columns") };
             if *all != length {
                 return Err(self.file.error(format!(
-                    "has marks, types or names of {all} features, but the matrix has {length} {what}; they do not belong together, or one \
-                     of them is incomplete"
+                    "has marks, types or names of {all} features, but the matrix has {length} {what}; they do not \
+                     belong together, or one of them is incomplete"
                 )));
             }
             if spec.common.is_some() {

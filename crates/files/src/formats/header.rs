@@ -38,6 +38,8 @@ enum Found {
     Counts,
     /// Either labels or data, for this reason: refused.
     Ambiguous(&'static str),
+    /// Labels, followed by a column of identifiers, which would be read as data: refused.
+    BeforeIds,
 }
 
 /// The content of a line.
@@ -65,9 +67,7 @@ impl LabelDetection {
         let (first, rows) = lines.split_at(usize::from(header == Found::Yes).min(lines.len()));
         let titles = first.first().map(Vec::as_slice);
         let index = match find_index(titles, rows, options) {
-            Found::Yes if options.index_col == Presence::Auto && has_more_ids(titles, rows) => {
-                Found::Ambiguous("is followed by one of identifiers, which are no data and should be removed")
-            }
+            Found::Yes if options.index_col == Presence::Auto && has_more_ids(titles, rows) => Found::BeforeIds,
             found => found,
         };
         LabelDetection::new(Kind::Row, header, index, options)
@@ -157,6 +157,11 @@ impl LabelDetection {
                 "the first column {why}, so it may be names or data; give --index-col yes if it names the rows, --index-col no \
                  if not"
             )),
+            Found::BeforeIds => Some(
+                "the second column holds identifiers, which are not data and should be removed; --index-col yes takes \
+                 them as data"
+                    .to_string(),
+            ),
             _ => None,
         };
         let parts: Vec<String> = [line, column].into_iter().flatten().collect();

@@ -144,7 +144,7 @@ impl Inflated {
     fn finish(&mut self) -> std::io::Result<()> {
         let more = read_full(&mut self.from, &mut [0])?;
         if more > 0 || self.from.crc().sum() != self.checksum {
-            return Err(std::io::Error::new(ErrorKind::InvalidData, "its checksum is another"));
+            return Err(std::io::Error::new(ErrorKind::InvalidData, "its checksum does not match"));
         }
         Ok(())
     }

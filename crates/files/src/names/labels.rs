@@ -228,8 +228,8 @@ fn is_numbers(path: &str) -> bool {
     name.ends_with(".npy") || ["idx1-ubyte", ".idx", "-ubyte"].iter().any(|end| name.ends_with(end))
 }
 
-/// The largest number up to which f64 keeps all whole numbers apart.
-const LARGEST_WHOLE: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+/// The number below which f64 represents all whole numbers exactly.
+const FIRST_INEXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 
 /// A vector of numbers.
 fn numbers(path: &str) -> Result<Vec<String>> {
@@ -238,9 +238,10 @@ fn numbers(path: &str) -> Result<Vec<String>> {
     let input = open(&spec, &comm)?;
     let loaded = input.load_any::<f64>(&Layout::Grid { pr: 1, pc: 1 }, &comm, &mut |_| ())?;
     let Statistics { min, max, .. } = loaded.statistics;
-    if min.abs().max(max.abs()) > LARGEST_WHOLE {
+    if min.abs().max(max.abs()) >= FIRST_INEXACT {
         return Err(Error::input(format!(
-            "{path}: has labels beyond 2^53, of which f64 does not keep all digits; write them as text, one on each line"
+            "{path}: has labels beyond 2^53, of which f64 does not keep all digits; write them as text, one on each \
+             line"
         )));
     }
     match loaded.blocks.first() {

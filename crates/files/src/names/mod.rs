@@ -290,8 +290,8 @@ fn sorted(names: &[String]) -> Vec<&String> {
     names
 }
 
-/// The first of the lists with these names in a directory written by 10x. The list of another sample has another prefix than the
-/// matrix.
+/// The first of the lists with these names in a directory written by 10x. The list of another sample has another prefix
+/// than the matrix.
 ///
 /// # Errors
 /// The first list that belongs to another sample, if there is no other.

@@ -10,8 +10,9 @@ pub fn multiplied<T: Real>(x: T, r: T, d: T) -> T {
     if d == T::zero() {
         return T::zero();
     }
-    // x / d has a bound, the reciprocal of the curvature; r / d overflows for a tiny d.
-    let next = x / d * r;
+    // One of the quotients may overflow: r / d for a tiny x, x / d for a tiny curvature.
+    let quotient = x / d;
+    let next = if quotient.is_finite() { quotient * r } else { x * (r / d) };
     if next < T::zero() { T::zero() } else { next }
 }
 
@@ -50,6 +51,7 @@ mod tests {
         let tiny = f64::MIN_POSITIVE / 1e4;
         assert_eq!(multiplied(0.0, 1e-4, tiny), 0.0);
         assert!((multiplied(tiny, 1e-4, 2.0 * tiny) / 5e-5 - 1.0).abs() < 1e-2);
+        assert!((multiplied(1.0f32, 1e-20, 1e-40) / 1e20 - 1.0).abs() < 1e-2);
         assert_eq!([multiplied(1.0, -1.0, 2.0), multiplied(1.0, 3.0, 0.0)], [0.0, 0.0]);
         assert!(multiplied(f64::NAN, 1.0, 1.0).is_nan() && multiplied(1.0, 1.0, f64::NAN).is_nan());
     }

@@ -1,8 +1,8 @@
 //! This rank's part of the data ([`RankData`]): a block in memory, or panels that are read from a file in each pass.
 //!
 //! One pass over panels computes both products of an iteration: for each panel its rows of M V, from these its new rows
-//! of U, and its term of MᵀU. An iteration therefore reads the file only once. So it does a large dense block, where
-//! memory limits its products ([`rows_in_cache`]).
+//! of U, and its term of MᵀU. An iteration therefore reads the file only once. A large dense block in memory is read
+//! in the same way where memory limits its products ([`rows_in_cache`]).
 
 use std::mem::swap;
 use std::ops::Range;

@@ -336,7 +336,8 @@ fn check_conventions(path: &str, name: &str, data: &Dataset) -> Result<()> {
         return Err(wrong(
             path,
             format!(
-                "{name} has the attribute {attribute}, which says what its numbers mean; write it without, as xarray reads it"
+                "{name} has the attribute {attribute}, which says what its numbers mean; write the decoded numbers without \
+                 it"
             ),
         ));
     }

@@ -1,6 +1,7 @@
 //! Multiplicative updates for the Kullback-Leibler divergence (Lee and Seung 2001):
 //! U_il ← U_il (Σ_j m_ij V_jl / (U_i·V_j)) / Σ_j V_jl, then V likewise with the new U. With extrapolation, block
-//! majorisation-minimisation (Hien, Leplat, Gillis, arXiv 2401.06646). [`super::volume`] has the minimum-volume penalty.
+//! majorisation-minimisation (Hien, Leplat, Gillis, arXiv 2401.06646). [`super::volume`] has the minimum-volume
+//! penalty.
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_linalg::Real;
@@ -33,7 +34,8 @@ fednmf_base::parameters! {
 const GATHERS: MessageSpec = MessageSpec::new(
     GATHER_V,
     "n x k",
-    "each iteration, twice with --min-volume, and each evaluation; once for a start from singular vectors, and for --min-volume",
+    "each iteration, twice with --min-volume, and each evaluation; once for a start from singular vectors, and for \
+     --min-volume",
 );
 
 /// Those of every method for the divergence, and of data read in passes.

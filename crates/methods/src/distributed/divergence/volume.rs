@@ -1,13 +1,14 @@
 //! The minimum-volume penalty on V: λ log det(I + VᵀV / δ), where each column of V has the sum 1.
 //!
-//! Many pairs of factors may fit data equally well. The penalty selects those whose columns of V span a small volume: these are no
-//! sharper than the data demand (Leplat, Gillis, Ang, Blind audio source separation with minimum-volume beta-divergence NMF, IEEE
-//! Transactions on Signal Processing 68, 2020, arXiv 1907.02404). Their log det(VᵀV + δI) differs by the constant k log δ.
+//! Many pairs of factors may fit data equally well. The penalty selects those whose columns of V span a small volume:
+//! these are no sharper than the data demand (Leplat, Gillis, Ang, Blind audio source separation with minimum-volume
+//! beta-divergence NMF, IEEE Transactions on Signal Processing 68, 2020, arXiv 1907.02404). Their log det(VᵀV + δI)
+//! differs by the constant k log δ.
 //!
-//! With Y = (ṼᵀṼ + δI)⁻¹ at the last Ṽ, tr(Y VᵀV) majorises the penalty, up to a constant, and is a sum over the rows of V. A row's
-//! quadratic form is majorised by one without products of different entries, as in the paper. The sums of the columns have Lagrange
-//! multipliers (Leplat, Gillis, Idier, arXiv 2010.16223), so that the objective falls in each iteration without a line search:
-//! V_jl = Ṽ_jl t_jl, with the root t ≥ 0 of
+//! With Y = (ṼᵀṼ + δI)⁻¹ at the last Ṽ, tr(Y VᵀV) majorises the penalty, up to a constant, and is a sum over the rows
+//! of V. A row's quadratic form is majorised by one without products of different entries, as in the paper. The sums of
+//! the columns have Lagrange multipliers (Leplat, Gillis, Idier, arXiv 2010.16223), so that the objective falls in each
+//! iteration without a line search: V_jl = Ṽ_jl t_jl, with the root t ≥ 0 of
 //!
 //! 2λ (|Y| ṽ_j)_l t² + (μ_l − 4λ (Y⁻ ṽ_j)_l) t = Σ_i m_ij U_il / (U_i·ṽ_j)
 //!
@@ -25,8 +26,8 @@ use crate::shared::factor_side::{FactorSide, GATHER_V};
 fednmf_base::parameters! {
     /// The minimum-volume penalty.
     pub struct VolumeParams {
-        /// Weight of a penalty on the volume that the components span, log det(I + 100 n V'V) with columns of V of sum 1, relative
-        /// to the sum of the matrix: for components that are unique. Mutational signatures: 0.0005
+        /// Weight of a penalty on the volume that the components span, log det(I + 100 n V'V) with columns of V of sum
+        /// 1, relative to the sum of the matrix: for components that are unique. Mutational signatures: 0.0005
         pub min_volume: f64 = 0.0, "WEIGHT", number(0.0, f64::INFINITY);
     }
 }
@@ -75,6 +76,9 @@ struct Entry {
 impl Entry {
     /// t without an effect on any other entry: 1 for μ = 1.
     const FIXED: Entry = Entry { bend: 0.0, slope: 0.0, ratio: 1.0 };
+
+    /// Of an entry that is zero and stays so: t is finite for any μ.
+    const ZERO: Entry = Entry { bend: 1.0, slope: 0.0, ratio: 0.0 };
 
     /// The root t ≥ 0, and −dt/dμ.
     fn root(self, multiplier: f64) -> (f64, f64) {
@@ -138,8 +142,9 @@ impl<T: Real> Volume<T> {
         self.last.entries_mut().copy_from_slice(v);
     }
 
-    /// Replaces rows of V that have been multiplied by their ratios, without a penalty, by the update with the penalty. `sums` are
-    /// those of U's columns. Every rank computes the whole V, so that the result does not depend on their number. Collective.
+    /// Replaces rows of V that have been multiplied by their ratios, without a penalty, by the update with the penalty.
+    /// `sums` are those of U's columns. Every rank computes the whole V, so that the result does not depend on their
+    /// number. Collective.
     pub fn update(&mut self, v: &mut FactorSide<T>, sums: &[f64]) {
         let own = v.own_rows.clone();
         let multiplied = v.gather();
@@ -178,7 +183,9 @@ impl<T: Real> Volume<T> {
                     negative += (-y).max(0.0) * x.as_f64();
                 }
                 // A component without a weight in any row stays as it is.
-                *entry = if sums[l] == 0.0 || x == 0.0 {
+                *entry = if x == 0.0 {
+                    Entry::ZERO
+                } else if sums[l] == 0.0 {
                     Entry::FIXED
                 } else {
                     let ratio = multiplied[l].as_f64() * sums[l] / x;
@@ -224,5 +231,23 @@ impl<T: Real> Volume<T> {
         add_gram(v, k, gram);
         cholesky.factorise(k, f64::EPSILON, |i, j| gram[i * k + j] / *delta + f64::from(u8::from(i == j)));
         *weight * cholesky.log_determinant()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A component with little of the data has a negative multiplier.
+    #[test]
+    fn zeros_do_not_disturb_the_sum_of_their_column() {
+        let v = [0.5, 0.0, 0.25, 0.5, 0.25, 0.25, 0.0, 0.25];
+        let sums = [9.0, 0.1];
+        let mut volume = Volume::<f64>::new(&VolumeParams { min_volume: 0.5 }, 10.0, (4, 2));
+        volume.keep(&v);
+        volume.prepare(&v, &sums);
+        volume.solve(&sums);
+        assert!(volume.multipliers[1] < 0.0, "{:?}", volume.multipliers);
+        assert!(volume.sums.iter().all(|sum| (sum - 1.0).abs() < 1e-9), "{:?}", volume.sums);
     }
 }
