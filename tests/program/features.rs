@@ -451,6 +451,8 @@ fn names_are_read_or_missed_aloud() {
     }
     fs::write(at("tenx/GSM1_features.tsv"), "another sample").unwrap();
     assert!(!warned("tenx").contains("names are not read"), "the lists with the matrix's own prefix");
+    fs::rename(at("tenx/GSM2_features.tsv"), at("tenx/features.tsv")).unwrap();
+    assert!(!warned("tenx").contains("names are not read"), "a list of all samples");
     let file = hdf5::File::create(at("x.loom")).unwrap();
     file.new_dataset_builder().with_data(&counts().as_standard_layout()).create("matrix").unwrap();
     for (group, name) in [("row_attrs", "Gene"), ("col_attrs", "Accession")] {

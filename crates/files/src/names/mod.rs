@@ -290,8 +290,8 @@ fn sorted(names: &[String]) -> Vec<&String> {
     names
 }
 
-/// The first of the lists with these names in a directory written by 10x. The list of another sample has another prefix
-/// than the matrix.
+/// The first of the lists with these names in a directory written by 10x, with the prefix of the matrix, or else without one, as
+/// archives have lists of several samples. The list of another sample has another prefix.
 ///
 /// # Errors
 /// The first list that belongs to another sample, if there is no other.
@@ -299,10 +299,11 @@ fn list_in_directory(path: &Path, names: &[&str]) -> std::result::Result<Option<
     let ends = names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]);
     let found: Vec<_> = ends.flat_map(|end| files_of_tenx(path, &end)).collect();
     let own = matrix_of_tenx(path).map_or_else(String::new, |(_, prefix)| prefix);
-    match found.iter().find(|(_, prefix)| *prefix == own).or(found.first()) {
-        Some((file, prefix)) if *prefix == own => Ok(Some(file.clone())),
-        Some((file, _)) => Err(file.clone()),
-        None => Ok(None),
+    let with = |wanted: &str| found.iter().find(|(_, prefix)| prefix == wanted);
+    match (with(&own).or(with("")), found.first()) {
+        (Some((file, _)), _) => Ok(Some(file.clone())),
+        (None, Some((file, _))) => Err(file.clone()),
+        (None, None) => Ok(None),
     }
 }
 
