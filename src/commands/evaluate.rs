@@ -18,6 +18,7 @@ use fednmf_linalg::Block;
 use fednmf_linalg::nls::divergence::unit;
 use fednmf_methods::Measures;
 use fednmf_methods::boolean::{Components, Ones, agreement, rounded};
+use fednmf_methods::distributed::divergence::volume;
 use fednmf_methods::metrics;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
@@ -104,9 +105,9 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
         None => (u, v),
     };
     let left_out = left_out(run, &matrix, (m, n));
-    let norm2 = matrix.norm2;
+    let (norm2, sum) = (matrix.norm2, matrix.sum);
     let entries = (matrix.block.take(), matrix.panels.take());
-    let mut measures = measures(run, entries, left_out, (&u, &v), (norm2, m), comm)?;
+    let mut measures = measures(run, entries, left_out, (&u, &v), (sum, norm2, m), comm)?;
     if let (Some(penalty), Some((_, error))) = (own_penalty, measures.first()) {
         measures.push((Measure::Objective.key(), 0.5 * error * error * norm2 + penalty));
     }
@@ -169,7 +170,7 @@ fn measures(
     (block, mut panels): (Option<Block<f64>>, Option<Panels<f64>>),
     left_out: Vec<(usize, usize)>,
     (u, v): (&Array2<f64>, &Array2<f64>),
-    (norm2, m): (f64, usize),
+    (sum, norm2, m): (f64, f64, usize),
     comm: &Communicator,
 ) -> Result<Measures> {
     let penalties = provenance.regularization.penalties((m, v.nrows()));
@@ -234,7 +235,10 @@ fn measures(
         loss = metrics::not_negative(sums[1]);
         measures.push((method.measure.key(), loss));
     }
-    measures.extend(penalties.objective(loss, penalty));
+    match provenance.volume.is_on() {
+        true => measures.push((Measure::Objective.key(), loss + penalty + volume::value(&provenance.volume, sum, v))),
+        false => measures.extend(penalties.objective(loss, penalty)),
+    }
     Ok(measures)
 }
 

@@ -419,6 +419,7 @@ impl MatchedInput<'_> {
             rows: loaded.cuts.rows[comm.rank()].clone(),
             sparse,
             norm2: loaded.statistics.norm2,
+            sum: loaded.statistics.sum,
             nonzeros: loaded.statistics.nonzeros,
             stored_zeros: loaded.stored_zeros,
             panels: loaded.panels.take(),
@@ -439,8 +440,9 @@ pub struct PreparedMatrix {
     pub marks: Option<Marks>,
     pub orders: Orders,
     pub sparse: bool,
-    /// ‖X‖² of the whole matrix.
+    /// ‖X‖² of the whole matrix, and its sum.
     pub norm2: f64,
+    pub sum: f64,
     /// Number of nonzeros of the whole matrix.
     pub nonzeros: u64,
     pub stored_zeros: u64,

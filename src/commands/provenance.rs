@@ -12,6 +12,7 @@ use fednmf_files::features::FeatureChoice;
 use fednmf_files::names::{Names, digest};
 use fednmf_files::{InputSpec, Scale, Threshold};
 use fednmf_methods::description::Description;
+use fednmf_methods::distributed::divergence::volume::VolumeParams;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
 use fednmf_methods::parameters::Missing;
@@ -32,6 +33,7 @@ pub struct Provenance {
     pub missing: Missing,
     /// The penalties on the factors.
     pub regularization: RegularizationParams,
+    pub volume: VolumeParams,
     /// The weight of the penalty on the parties' own parts of V, where they have them.
     pub own_penalty: Option<f64>,
     /// Whether parties have components of their own instead of shared ones.
@@ -108,6 +110,7 @@ impl Provenance {
             scale,
             binarize,
             regularization,
+            volume: VolumeParams { min_volume: parameter("min_volume").and_then(Value::as_f64).unwrap_or(0.0) },
             own_penalty: parameter("own_penalty").and_then(Value::as_f64),
             personalized: parameter("personalize").is_some_and(|value| *value == true || *value == 1),
             holdout,

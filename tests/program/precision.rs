@@ -311,6 +311,13 @@ fn ones_of_a_threshold_do_not_depend_on_the_precision() {
     let tenths: Vec<f64> = (0..30).map(|i| f64::from(i * 7 % 10) / 10.0).collect();
     numbers(dir.path(), "f64.npy", "<f8", tenths.iter().flat_map(|x| x.to_le_bytes()).collect());
     numbers(dir.path(), "f32.npy", "<f4", tenths.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect());
+    for (name, precision) in [("f64.npy", "f32"), ("f32.npy", "f64"), ("f32.npy", "f32")] {
+        let line = format!("--algo hals -k 1 --max-iters 5 --binarize q0.7 --precision {precision} --input");
+        let done = fednmf(0, &line).arg(at(name)).arg("--output").arg(at("o.h5")).ok();
+        let evaluated = fednmf(0, "evaluate --json").arg(at("o.h5")).arg("--input").arg(at(name)).run();
+        let told: Value = serde_json::from_str(&evaluated.stdout).unwrap();
+        assert!((number(&told, "rel_error") - number(&done, "rel_error")).abs() < 1e-5, "{name}: {told} {done}");
+    }
     for tenth in 1..10 {
         let ones = tenths.iter().filter(|x| **x >= f64::from(tenth) / 10.0).count();
         for (name, precision) in [("f64.npy", "f64"), ("f64.npy", "f32"), ("f32.npy", "f64"), ("f32.npy", "f32")] {

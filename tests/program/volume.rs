@@ -51,6 +51,10 @@ fn the_objective_falls_in_every_iteration() {
             let (u, v) = (factor(&file("o.h5"), "U"), factor(&file("o.h5"), "V"));
             let product = u.dot(&v.t());
             assert!(distance(first.get_or_insert_with(|| product.clone()), &product) < 1e-8, "{words} on {ranks}");
+            let evaluated = fednmf(0, "evaluate --json").arg(file("o.h5")).arg("--input").arg(COUNTS).run();
+            let told: serde_json::Value = serde_json::from_str(&evaluated.stdout).unwrap();
+            let ratio = number(&told, "objective") / number(&summary, "objective");
+            assert!((ratio - 1.0).abs() < 1e-9, "{words} on {ranks}: {told} {summary}");
             if !words.contains("alpha") {
                 let sum = product.sum();
                 let penalty = number(&summary, "objective") - number(&summary, "kl_divergence");

@@ -375,7 +375,10 @@ fn text_summary(
     let agreed = planned.spec.consent.profile.as_ref().map_or_else(String::new, |profile| format!("{profile}\n"));
     let lost = |one: &Value| {
         let [name, why] = ["name", "why"].map(|key| one[key].as_str().unwrap_or_default());
-        format!("{name} {why}; the result is that of the others from iteration {} on.\n", one["iter"])
+        format!(
+            "{name} {why}; the result is that of the others from iteration {} on; relative errors assume that all had data of the same norm.\n",
+            one["iter"]
+        )
     };
     let losses: String = end["lost"].as_array().into_iter().flatten().map(lost).collect();
     let table = match planned.spec.verbose {

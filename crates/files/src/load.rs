@@ -215,7 +215,15 @@ impl Input {
             Threshold::Quantile(q) => {
                 let values = || blocks[..once].iter().flat_map(LocalBlock::values).map(|x| x.as_f64());
                 let shape = (self.header.rows, self.header.cols);
-                upper_quantile(values, |counts| comm.sum(STATISTICS, counts), q, shape).map_err(Error::on_all_ranks)?
+                let found = upper_quantile(values, |counts| comm.sum(STATISTICS, counts), q, shape);
+                let least = found.map_err(Error::on_all_ranks)?;
+                // The next f32, from which `evaluate` finds the same entries.
+                let single = least as f32;
+                match rounded {
+                    true if f64::from(single) < least => single.next_up().into(),
+                    true => single.into(),
+                    false => least,
+                }
             }
         };
         let one = |x: T| if x.as_f64() >= threshold { T::one() } else { T::zero() };

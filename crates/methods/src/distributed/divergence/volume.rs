@@ -14,7 +14,7 @@
 //!
 //! and μ_l so that Σ_j V_jl = 1.
 
-use ndarray::Array2;
+use ndarray::{Array2, Axis};
 
 use fednmf_linalg::nls::divergence::{add_gram, column_sums};
 use fednmf_linalg::{Cholesky, Contiguous, ContiguousMut, Order, Real};
@@ -28,9 +28,12 @@ fednmf_base::parameters! {
     pub struct VolumeParams {
         /// Weight of a penalty on the volume that the components span, log det(I + 100 n V'V) with columns of V of sum
         /// 1, relative to the sum of the matrix: for components that are unique. Mutational signatures: 0.0005
-        pub min_volume: f64 = 0.0, "WEIGHT", number(0.0, f64::INFINITY);
+        pub min_volume: f64 = 0.0, "WEIGHT", number(0.0, MOST);
     }
 }
+
+/// Largest weight. Already far smaller ones leave nothing of the data.
+const MOST: f64 = 1000.0;
 
 impl VolumeParams {
     pub const NONE: VolumeParams = VolumeParams { min_volume: 0.0 };
@@ -88,6 +91,13 @@ impl Entry {
         let t = if b > 0.0 { 2.0 * self.ratio / (b + root) } else { (root - b) / (2.0 * self.bend) };
         (t, if t > 0.0 { t / root } else { 0.0 })
     }
+}
+
+/// The value of the penalty for V (n × k), of any scale, and a matrix with this sum.
+pub fn value(params: &VolumeParams, sum: f64, v: &Array2<f64>) -> f64 {
+    let scale = v.sum_axis(Axis(0)).mapv(|sum| if sum > 0.0 { sum } else { 1.0 });
+    let normalised = (v / &scale).as_standard_layout().into_owned();
+    Volume::new(params, sum, v.dim()).value(normalised.entries())
 }
 
 /// The penalty of a run, with the memory of its update.
