@@ -254,7 +254,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(OUTPUT, "rows of the factors that all may see", "once, with --output"),
     MessageSpec::control(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
-    MessageSpec::new(DIVERGED, "one or two flags", "before each save, where the relative error is 1, and at the end"),
+    MessageSpec::new(DIVERGED, "a flag", "before each save, and at the end"),
     MessageSpec::new(
         SUMMARY,
         "number and bytes of each rank's messages; without private data its times, operations and memory too",

@@ -215,9 +215,9 @@ pub fn beta_divergence<T: Real>(
     not_negative(divergence[0])
 }
 
-/// A divergence, which rounding may leave below zero where the fit is exact. NaN stays.
-pub fn not_negative(divergence: f64) -> f64 {
-    if divergence < 0.0 { 0.0 } else { divergence }
+/// A divergence or a sum of squares, which rounding may leave below zero where the fit is exact. NaN stays.
+pub fn not_negative(x: f64) -> f64 {
+    if x < 0.0 { 0.0 } else { x }
 }
 
 /// ‖M − UVᵀ‖_F / ‖M‖_F from the squared norms; for M = 0 as in [`relative_error`].

@@ -85,7 +85,7 @@ impl ParamType for Accepted {
 fednmf_base::parameters! {
     /// What a party lets others learn from a run without noise.
     pub struct DisclosureParams {
-        /// The number of other parties that may put together what they receive. The checks before a run assume so many
+        /// The number of other parties that may put together what they receive. The checks before a run assume this many
         #[affects_result = false]
         pub colluding: usize = 1, "C", count(1);
         /// The least number of rows of a party (of columns, where columns are private). auto: 4 k, at least 20. Less also needs

@@ -127,8 +127,7 @@ pub fn rows_in_cache((m, n): (usize, usize), (pr, pc): (usize, usize), k: usize,
     (pc == 1 && k <= MOST_COMPONENTS && large && rows > 0).then_some(rows)
 }
 
-/// The rank's panels, or else the first of its blocks, of which an update may read so many rows at a time
-/// ([`rows_in_cache`]).
+/// The rank's panels, or else the first of its blocks, of which an update reads `rows` at a time ([`rows_in_cache`]).
 pub fn rank_data<T: Real>(
     blocks: Vec<Block<T>>,
     panels: Option<Panels<T>>,

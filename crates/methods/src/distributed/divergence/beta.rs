@@ -58,7 +58,7 @@ const MOST: f64 = 10.0;
 fn beta(text: &str) -> Parsed<Beta> {
     match NAMES.iter().find(|(name, _)| *name == text) {
         Some((_, beta)) => Ok(Beta(*beta)),
-        // Formulas for other β lose all digits beside 0, 1 and 2.
+        // The formulas for other β lose all digits near 0, 1 and 2.
         None => {
             number(-MOST, MOST)(text).map(|b| Beta(if (b - b.round()).abs() < 1e-8 { b.round() } else { b })).map_err(
                 |must| format!("{must}, or itakura-saito or is (0), kullback-leibler or kl (1), or frobenius (2)"),

@@ -376,7 +376,7 @@ impl Schedule {
 }
 
 impl FederatedSettings {
-    /// The number of parties that take part in a round, of so many that have rows.
+    /// How many of the `parties` that have rows take part in a round.
     pub fn participants(&self, parties: usize) -> usize {
         (self.participation * parties as f64).ceil() as usize
     }
