@@ -2,6 +2,8 @@
 //! walks the nonzeros of a row. Where there are enough nonzeros, the factor is first copied to strips whose rows are
 //! aligned to cache lines and padded with zeros. Neither changes any bit of a result.
 
+use std::ops::Range;
+
 use pulp::{Simd, WithSimd};
 
 use super::csr_matrix::CsrMatrix;
@@ -82,7 +84,7 @@ pub(super) fn rows_tmul<T: Real>(
 /// Largest size of a copied factor, of which each thread has one, so that estimates of memory need not know of it.
 const PACKED_BYTES: usize = 32 << 20;
 
-/// Whether a product with so many nonzeros is worth a copy of the factor for the columns, with rows of `bytes` bytes.
+/// Whether a product with this many nonzeros is worth a copy of the factor for the columns, with rows of `bytes` bytes.
 fn worth_packing(nonzeros: usize, columns: usize, bytes: usize) -> bool {
     nonzeros >= 8 * columns && columns * bytes.next_multiple_of(CACHE_LINE) <= PACKED_BYTES
 }
@@ -104,6 +106,21 @@ fn store_row<T: Real, S: Simd, const N: usize>(s: S, row: &mut [T], from: &[T::V
             None => T::store_short(s, rest, from[n]),
         }
     }
+}
+
+/// Copies some columns of the `rows` rows of a factor (k columns) to a strip of N vectors.
+#[inline(always)]
+fn pack<'a, T: Real, S: Simd, const N: usize>(
+    s: S,
+    buffer: &'a mut Vec<T>,
+    (factor, rows, k): (&[T], usize, usize),
+    columns: &Range<usize>,
+) -> &'a mut [[T::Vector<S>; N]] {
+    let packed = T::vectors_mut::<S>(aligned(buffer, rows * N * lanes::<T, S>())).0.as_chunks_mut::<N>().0;
+    for (to, row) in packed.iter_mut().zip(factor.chunks_exact(k)) {
+        *to = load_row(s, &row[columns.clone()]);
+    }
+    packed
 }
 
 /// Prefetches a row of a packed strip, which may be past its end.
@@ -177,12 +194,9 @@ impl<X: Real, T: Real> CsrMul<'_, X, T> {
     /// A strip of N vectors, packed.
     #[inline(always)]
     fn packed<S: Simd, const N: usize>(&mut self, s: S, strip: ColumnStrip) {
-        let (k, lanes) = (self.k, lanes::<T, S>());
-        let columns = strip.first..k.min(strip.first + N * lanes);
-        let packed = T::vectors_mut::<S>(aligned(self.buffer, self.x.cols() * N * lanes)).0.as_chunks_mut::<N>().0;
-        for (to, row) in packed.iter_mut().zip(self.b.chunks_exact(k)) {
-            *to = load_row(s, &row[columns.clone()]);
-        }
+        let k = self.k;
+        let columns = strip.first..k.min(strip.first + N * lanes::<T, S>());
+        let packed = pack::<T, S, N>(s, self.buffer, (self.b, self.x.cols(), k), &columns);
         for (i, out) in self.out.chunks_exact_mut(k).enumerate() {
             let mut sums = [T::splat_v(s, T::zero()); N];
             for ((j, &value), next) in nonzeros_ahead(self.x, self.first + i) {
@@ -262,12 +276,9 @@ impl<T: Real, I: Iterator<Item = usize> + Clone> CsrScatter<'_, T, I> {
     /// A strip of N vectors, packed.
     #[inline(always)]
     fn packed<S: Simd, const N: usize>(&mut self, s: S, strip: ColumnStrip) {
-        let (k, lanes) = (self.k, lanes::<T, S>());
-        let columns = strip.first..k.min(strip.first + N * lanes);
-        let packed = T::vectors_mut::<S>(aligned(self.buffer, self.x.cols() * N * lanes)).0.as_chunks_mut::<N>().0;
-        for (to, row) in packed.iter_mut().zip(self.out.chunks_exact(k)) {
-            *to = load_row(s, &row[columns.clone()]);
-        }
+        let k = self.k;
+        let columns = strip.first..k.min(strip.first + N * lanes::<T, S>());
+        let packed = pack::<T, S, N>(s, self.buffer, (self.out, self.x.cols(), k), &columns);
         for (i, u) in self.rows.clone().zip(self.b.chunks_exact(k)) {
             let u: [T::Vector<S>; N] = load_row(s, &u[columns.clone()]);
             for ((j, &value), next) in nonzeros_ahead(self.x, i) {

@@ -34,7 +34,7 @@ pub struct KlSweeps {
     x: Vec<f64>,
     /// The number of nonzeros of the row of the data.
     count: usize,
-    /// They, and the fits there. These and all columns are filled up to a multiple of [`LANES`] by zeros with the fit
+    /// The nonzeros, and the fits there. These and all columns are filled up to a multiple of [`LANES`] by zeros with the fit
     /// 1.
     entries: Vec<f64>,
     fit: Vec<f64>,
@@ -228,7 +228,7 @@ impl<T: Real> WithSimd for Transpose<'_, T> {
         }
         let k = columns.len() / length;
         let row = |at: usize| {
-            // The last row stands in for rows past the end.
+            // Past the end, the last row is copied again.
             let j = places[at.min(places.len() - 1)];
             &y[j * k..(j + 1) * k]
         };
