@@ -155,6 +155,31 @@ fn a_full_disk_destroys_neither_checkpoint_nor_run() {
 }
 
 #[test]
+fn a_sweep_on_a_full_disk_keeps_the_runs_that_it_has() {
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("sweep");
+    let line = |ks: &str| {
+        let input = "--input synthetic:sparse,m=20000,n=400,density=0.01,seed=4";
+        format!("sweep {input} -k {ks} --runs 2 --max-iters 5 --holdout 0 --quiet --output {}", out.display())
+    };
+    let runs = || -> Vec<_> {
+        let all = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
+        let mut runs: Vec<_> = all.filter(|path| path.to_string_lossy().contains("-run")).collect();
+        runs.sort();
+        runs.into_iter().map(|path| (std::fs::read(&path).unwrap(), path)).collect()
+    };
+    assert_eq!(fednmf(0, &line("10")).run().code, Some(0));
+    let before = runs();
+    // A file of 30 components does not fit.
+    let output = on_a_full_disk(4000, &line("10,30"));
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("k0030-run") && output.stderr.contains("cannot be written"), "{output:?}");
+    assert!(runs() == before, "the runs that were there are unchanged, and no incomplete one is left");
+    assert_eq!(fednmf(0, &line("10,30")).run().code, Some(0));
+    assert_eq!((before.len(), runs().len()), (2, 4));
+}
+
+#[test]
 fn a_party_that_cannot_write_is_named_and_the_last_good_checkpoint_stays() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);

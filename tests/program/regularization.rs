@@ -118,7 +118,7 @@ fn weights_that_leave_nothing_are_warned_of() {
         let output = fednmf(0, &line).arg(data("digits.npy")).run();
         assert_eq!(output.code, Some(0), "{}", output.stderr);
         assert_eq!(
-            output.stderr.contains("no component is left beside the penalties"),
+            output.stderr.contains("no component is left under the penalties"),
             warned,
             "{weight}: {}",
             output.stderr

@@ -317,7 +317,7 @@ fn an_error_in_a_sites_file_is_told_at_the_site_alone() {
 #[cfg(feature = "mpi")]
 const LONG: &str = "--algo fnmf --secure-sum -k 4 --max-iters 1500 --eval-every 100";
 
-/// Waits until a site's trace has so many events.
+/// Waits until a site's trace has `count` events.
 #[cfg(feature = "mpi")]
 fn wait_for_events(stage: &mut Stage, count: usize) {
     stage.wait_for(|stage| text(&stage.at("d").join("t.jsonl")).lines().count() >= count);
