@@ -104,7 +104,7 @@ impl<T: Real> Padded<T> {
     }
 }
 
-/// The best seconds of calls that alternate for so many turns; `reset` runs before each, and is not measured.
+/// The best seconds of calls that alternate for `turns` turns; `reset` runs before each, and is not measured.
 fn best<const N: usize>(turns: usize, mut calls: [&mut dyn FnMut(); N]) -> [f64; N] {
     let mut best = [f64::INFINITY; N];
     for turn in 0..=turns {

@@ -7,8 +7,8 @@
 Runs fednmf and the given baselines in turn, so that other load on the machine affects all of them alike, and rotates
 the order from round to round. The baselines are separate programs: PLANC's distnmf, built without barrier timing; the
 C code of the DSANLS paper, built with -O3 and with a working -u (the upper bound of the random initialisation); Pythons
-with scikit-learn, nmf-rs, nmf-torch, torchnmf, fednmf's own package, and mpi4py with the sources of pyDNMFk in DIR; an R with RcppML. Writes
-summary.md, setup.txt, results.csv and curves.csv to --out after each matrix. A full run takes an hour; --cases,
+with scikit-learn, nmf-rs, nmf-torch, torchnmf, fednmf's own package, and mpi4py with the sources of pyDNMFk in DIR; an R
+with RcppML. Writes summary.md, setup.txt, results.csv and curves.csv to --out after each matrix. A full run takes an hour; --cases,
 --ranks, --rounds, --budget and --minutes shorten it, and --smoke tries everything on small matrices within minutes.
 `bench/run tables RECORD` copies the tables of a record to bench/README.md.
 """
@@ -123,7 +123,7 @@ def parse(argv):
         type=float,
         default=1.5,
         metavar="FACTOR",
-        help="repeat programs that took at most so many times as long as the fastest other program [%(default)s]",
+        help="repeat programs that took at most this many times as long as the fastest other program [%(default)s]",
     )
     add("--timeout", type=float, default=600.0, help="time limit of a run in seconds [%(default)s]")
     add("--mpirun", default="mpirun --oversubscribe --bind-to core", help="launcher [%(default)s]")
@@ -351,7 +351,8 @@ def earlier_record(out, cases):
 
 def main(argv):
     options, begin = parse(argv), time.monotonic()
-    out = options.out or str(ROOT / "bench" / "runs" / f"{datetime.date.today()}-{machine_name()}" / f"compare{'-kl' * (options.loss == 'kl')}")
+    name = "compare-kl" if options.loss == "kl" else "compare"
+    out = options.out or str(ROOT / "bench" / "runs" / f"{datetime.date.today()}-{machine_name()}" / name)
     os.makedirs(out, exist_ok=True)
     os.makedirs(options.work, exist_ok=True)
     setup, results_by_case, found = setup_lines(options), {}, {}

@@ -96,7 +96,7 @@ def simulate(options, matrix, method, ranks, rates, platforms, scratch):
 
 
 def grown(matrix, ranks, weak):
-    """The matrix for so many ranks: in weak scaling 256 of them have the whole one."""
+    """The matrix for `ranks` ranks: in weak scaling 256 of them have the whole one."""
     m, n, stored = matrix
     if not weak:
         return matrix

@@ -118,8 +118,9 @@ class Fednmf(Entry):
 
     def words(self, case, ranks, iterations, seed, scratch):
         interval = max(1, iterations // 400)
-        command = f"--algo {self.method} {'--loss kl' * (self.loss == 'kl')} -k {case.k} --precision {self.precision} --max-iters {iterations} "
+        command = f"--algo {self.method} -k {case.k} --precision {self.precision} --max-iters {iterations} "
         command += f"--eval-every {interval} --seed {seed} --quiet"
+        command += " --loss kl" if self.loss == "kl" else ""
         files = ["--input", case.native, "--trace", f"{scratch}/trace.jsonl", "--output", f"{scratch}/factors.npz"]
         return [self.command, *shlex.split(command), *files]
 

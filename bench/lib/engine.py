@@ -49,7 +49,7 @@ class Engine:
         self, binary: Path, data: Path | None, scratch: Path, smoke=False, fresh=False, finished=False, seeds=math.inf
     ):
         self.binary, self.data, self.scratch, self.smoke, self.fresh = binary, data, scratch, smoke, fresh
-        self.seeds = seeds  # at most so many of the seeds of a run
+        self.seeds = seeds  # the most seeds of a run that are used
         self.finished = finished  # whether to start no runs, and take those that are finished
         self.started, self.known = 0, {}
         self.env = environment()

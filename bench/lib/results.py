@@ -105,7 +105,7 @@ class Results:
         return Comparison(label, values, tuple(v - slack for v in b.repeated(seeds)), a.seedless and b.seedless)
 
     def grows(self, panel: str, curve: str, few, many, times: float, *, more=True) -> Comparison:
-        """Says that a curve is at `many` more, or less, than so many times what it is at `few`."""
+        """Says that a curve is at `many` more, or less, than `times` times what it is at `few`."""
         start, end = (self.point(panel, curve, x) for x in (few, many))
         limit, name = tuple(times * v for v in start.values), panel.split(",")[0]
         if more:

@@ -130,7 +130,9 @@ def metaprograms(
         table = _spectra.released(sample, of)
         own = table.index.get_level_values("sample").unique()
         # A dict names the samples anew.
-        tables.append(table.rename(index={own[0]: sample}, level="sample") if isinstance(samples, dict) and len(own) == 1 else table)
+        if isinstance(samples, dict) and len(own) == 1:
+            table = table.rename(index={own[0]: sample}, level="sample")
+        tables.append(table)
     for table in tables:
         if not _spectra.is_lists(table):
             _spectra.check(table)

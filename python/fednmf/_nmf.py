@@ -42,7 +42,7 @@ def checked_loss(beta_loss: Any) -> float:
             f"beta_loss={beta_loss!r}: must be 'frobenius' (2), 'kullback-leibler' (1), 'itakura-saito' (0) or a "
             f"number from {-_MOST} to {_MOST}"
         )
-    # Formulas for other losses lose all digits beside these.
+    # The formulas for other losses lose all digits near 0, 1 and 2.
     whole = round(float(loss))
     return float(whole) if abs(loss - whole) < 1e-8 else float(loss)
 

@@ -265,17 +265,19 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
         ));
     }
     // The zero product has relative error 1.
-    let nothing_left = value(Measure::RelativeError).is_some_and(|error| (error - 1.0).abs() < 1e-6);
-    if nothing_left && leading != Measure::F1 {
-        let why = match run.planned.method.groups().is_regularized() {
-            true => {
-                "--alpha-u, --alpha-v: no component is left beside the penalties; use smaller weights, fewer components, or another --init"
-            }
-            false => {
-                "the factors have become zero, so they say nothing; try fewer iterations, --scale max, --precision f64, or another --init"
-            }
-        };
-        all.push(why.into());
+    let is_one = |within: f64| value(Measure::RelativeError).is_some_and(|error| (error - 1.0).abs() < within);
+    if run.planned.method.groups().is_regularized() && is_one(1e-6) {
+        all.push(
+            "--alpha-u, --alpha-v: no component is left under the penalties; use smaller weights, fewer components, or \
+             another --init"
+                .into(),
+        );
+    } else if is_one(1e-12) && leading != Measure::F1 {
+        all.push(
+            "the factors have become zero, so they say nothing; try fewer iterations, --scale max, --precision f64, or \
+             another --init"
+                .into(),
+        );
     }
     if leading == Measure::F1 && value(leading) == Some(0.0) && end["privacy"].is_null() {
         all.push(
@@ -376,7 +378,8 @@ fn text_summary(
     let lost = |one: &Value| {
         let [name, why] = ["name", "why"].map(|key| one[key].as_str().unwrap_or_default());
         format!(
-            "{name} {why}; the result is that of the others from iteration {} on; relative errors assume that all had data of the same norm.\n",
+            "{name} {why}; the result is that of the others from iteration {} on; relative errors assume that all had data \
+             of the same norm.\n",
             one["iter"]
         )
     };

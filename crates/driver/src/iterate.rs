@@ -213,7 +213,7 @@ impl Trajectory {
         self.seconds - self.seconds_before
     }
 
-    /// Before the first iteration, after so many seconds of preparation.
+    /// Before the first iteration, after `seconds` of preparation.
     pub fn after(seconds: f64) -> Self {
         Trajectory { seconds, ..Trajectory::default() }
     }

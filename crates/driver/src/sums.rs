@@ -87,12 +87,12 @@ impl SumRecord {
         self.unevaluated = (any.0[0] > 0).then_some(iteration);
     }
 
-    /// The next sums are those of this stage, after so many iterations.
+    /// The next sums are those of this stage, after `iteration` iterations.
     pub fn turn_to(&self, iteration: usize, stage: Stage) {
         self.shared.borrow_mut().at = (iteration, stage, 0);
     }
 
-    /// Whether the evaluation after so many iterations is left out.
+    /// Whether the evaluation after this iteration is left out.
     pub fn leaves_out(&self, iteration: usize) -> bool {
         self.unevaluated == Some(iteration)
     }

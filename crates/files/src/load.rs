@@ -16,7 +16,6 @@ use fednmf_data::statistics::{Statistics, largest};
 use fednmf_data::synthetic::PlantedTiles;
 use fednmf_data::tally::Tally;
 use fednmf_data::traffic::GridChooser;
-use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
 use crate::distribute::files;
@@ -24,7 +23,7 @@ use crate::distribute::request::{LocalBlocks, Request};
 use crate::distribute::synthesize::synthesize;
 use crate::formats::options::{Repeated, TableFormat, TableOptions};
 use crate::open::{Input, Origin};
-use crate::spec::{Scale, Source, Threshold};
+use crate::spec::{Scale, Source, Threshold, is_rounded};
 
 /// Checks this rank's entries as they were read, before anything about them is shared, and again once they are zeros and ones.
 pub type EntryCheck<'a, T> = &'a dyn Fn(&[Entries<'_, T>]) -> Result<()>;
@@ -209,8 +208,8 @@ impl Input {
         once: usize,
     ) -> SharedResult<Option<f64>> {
         let Some(threshold) = self.spec.binarize else { return Ok(None) };
-        let rounded = size_of::<T>() == size_of::<f32>() || self.header.values == Values::Single;
-        let threshold = match if rounded { threshold.of_f32() } else { threshold } {
+        let (word, kind) = (size_of::<T>(), self.header.values);
+        let threshold = match threshold.for_entries(word, kind) {
             Threshold::At(t) => t,
             Threshold::Quantile(q) => {
                 let values = || blocks[..once].iter().flat_map(LocalBlock::values).map(|x| x.as_f64());
@@ -219,7 +218,7 @@ impl Input {
                 let least = found.map_err(Error::on_all_ranks)?;
                 // The next f32, from which `evaluate` finds the same entries.
                 let single = least as f32;
-                match rounded {
+                match is_rounded(word, kind) {
                     true if f64::from(single) < least => single.next_up().into(),
                     true => single.into(),
                     false => least,

@@ -10,6 +10,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_data::header::Header;
 use fednmf_data::policy::{EntryPolicy, NanRemedy};
 use fednmf_data::synthetic::Synthetic;
+use fednmf_data::values::Values;
 use fednmf_data::{CommonColumns, Sharing, Stack};
 
 use crate::align;
@@ -74,6 +75,12 @@ impl Threshold {
         if let Threshold::At(value) = self { Some(value) } else { None }
     }
 
+    /// The threshold for entries of `word` bytes from a file with these values, compared in f64.
+    #[must_use]
+    pub fn for_entries(self, word: usize, values: Values) -> Self {
+        if is_rounded(word, values) { self.of_f32() } else { self }
+    }
+
     /// The threshold for f64 that selects the numbers which f32, with its rounding, has at or above this one.
     #[must_use]
     pub fn of_f32(self) -> Self {
@@ -94,6 +101,11 @@ impl Threshold {
             Threshold::Quantile(q) => format!("q{q}").into(),
         }
     }
+}
+
+/// Whether entries of `word` bytes from a file with these values are f32.
+pub fn is_rounded(word: usize, values: Values) -> bool {
+    word == size_of::<f32>() || values == Values::Single
 }
 
 /// The smallest f64 whose nearest f32 is at least `t`: from halfway to the f32 below on, which itself becomes the even

@@ -12,7 +12,6 @@ use fednmf_data::loaded::check_largest;
 use fednmf_data::messages::{COUNTS, LARGEST_ENTRY};
 use fednmf_data::panels::{Counts, Panels};
 use fednmf_data::statistics::Statistics;
-use fednmf_data::values::Values;
 use fednmf_linalg::{Block, Real};
 
 use crate::distribute::files::PlacedFile;
@@ -158,8 +157,7 @@ impl Input {
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
         let cuts = rows.panels::<T>((bytes / PANELS).min(ENOUGH));
-        let rounded = size_of::<T>() == size_of::<f32>() || self.header.values == Values::Single;
-        let threshold = self.spec.binarize.map(|threshold| if rounded { threshold.of_f32() } else { threshold });
+        let threshold = self.spec.binarize.map(|given| given.for_entries(size_of::<T>(), self.header.values));
         let preparation = Preparation { divisor: None, threshold: threshold.and_then(Threshold::given) };
         let panels_of = |preparation: Preparation| {
             Panels::<T>::new(Arc::new(rows.source.prepared(preparation)), rows.own.start, cuts.clone())

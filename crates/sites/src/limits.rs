@@ -67,7 +67,7 @@ impl Strangers {
     }
 }
 
-/// How often something is allowed: a number at once, and so many more in each second.
+/// How often something is allowed: how many at once, and how many more in each second.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance {
     most: f64,

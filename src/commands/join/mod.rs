@@ -308,7 +308,7 @@ fn in_the_clear(messages: &[Message], method: &dyn ConfiguredMethod) -> Option<S
     })
 }
 
-/// A warning if the noise of a run of so many parties will be larger than what they release; `own` is the shape of one.
+/// A warning if the noise of a run of `parties` parties will be larger than what they release; `own` is the shape of one.
 fn too_noisy(spec: &Spec, (m, n): (usize, usize), parties: usize) -> Option<String> {
     let columns = spec.description().partition == Partition::PartyColumns;
     let n = if columns { n * parties } else { n };

@@ -50,7 +50,7 @@ pub fn messages() -> Vec<&'static MessageSpec> {
     COMMON_MESSAGES.iter().filter(move |w| kinds.contains(&w.kind)).chain(DESCRIPTION.messages).collect()
 }
 
-/// Whether a preparation that opens so many sums sends this one.
+/// Whether a preparation that opens `sums` sums sends this message.
 #[cfg(feature = "sites")]
 pub fn is_opened(w: &MessageSpec, sums: usize) -> bool {
     w.kind == CARRIERS.kind || sums > 1

@@ -65,6 +65,9 @@ impl Format {
     }
 }
 
+/// The names of a matrix as 10x writes it.
+const MATRICES: [&str; 2] = ["matrix.mtx.gz", "matrix.mtx"];
+
 /// The path of the matrix in a directory as 10x writes it (`matrix.mtx.gz`, with `features.tsv.gz` and `barcodes.tsv.gz`);
 /// any other path unchanged.
 pub fn matrix_of_directory(path: &str) -> String {
@@ -74,7 +77,7 @@ pub fn matrix_of_directory(path: &str) -> String {
 /// The matrix in a directory as 10x writes it, and what stands before its usual name: archives put the name of a sample
 /// there, `GSM1_matrix.mtx.gz`. None of several, which would be a guess.
 pub fn matrix_of_tenx(directory: &Path) -> Option<(PathBuf, String)> {
-    ["matrix.mtx.gz", "matrix.mtx"].iter().find_map(|name| {
+    MATRICES.iter().find_map(|name| {
         let mut found = files_of_tenx(directory, name);
         // The name without a prefix comes first.
         if found.len() == 1 || found.first().is_some_and(|(_, prefix)| prefix.is_empty()) {
@@ -109,6 +112,9 @@ struct Identified {
 fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identified> {
     let path = &*matrix_of_directory(path);
     let wrong = |what: &str| Error::input(format!("{path}: {what}"));
+    if MATRICES.iter().any(|name| files_of_tenx(Path::new(path), name).len() > 1) {
+        return Err(wrong("has the matrices of several samples; give each a directory of its own, with its lists"));
+    }
     let mut handle = open(path)?;
     let mut lead = [0u8; 16];
     let mut begin = || {

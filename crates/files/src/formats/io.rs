@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
 
-use crate::formats::detect::files_of_tenx;
 use crate::formats::refusal::Refusal;
 
 /// A file that is compressed by gzip or not.
@@ -57,13 +56,9 @@ pub fn open(path: &str) -> Result<File> {
     let kind = std::fs::metadata(path).map_err(|e| io_error(path, &e))?.file_type();
     if kind.is_dir() {
         let is_zarr = ["zarr.json", ".zgroup", ".zarray"].iter().any(|name| Path::new(path).join(name).exists());
-        let samples = ["matrix.mtx.gz", "matrix.mtx"].iter().any(|name| files_of_tenx(Path::new(path), name).len() > 1);
-        return wrong(match () {
-            () if is_zarr => {
-                "is a directory of zarr; write it as .h5ad in Python: anndata.read_zarr(PATH).write_h5ad(FILE)"
-            }
-            () if samples => "has the matrices of several samples; give each a directory of its own, with its lists",
-            () => "is a directory, not a file",
+        return wrong(match is_zarr {
+            true => "is a directory of zarr; write it as .h5ad in Python: anndata.read_zarr(PATH).write_h5ad(FILE)",
+            false => "is a directory, not a file",
         });
     }
     if !kind.is_file() {

@@ -78,7 +78,7 @@ impl TextBlocks {
             searched = self.buffer.len();
             if searched >= LONGEST_LINE {
                 return Err(self.source.error(format!(
-                    "no line end in {} MiB: not a table of text; store matrices with so many columns as .npy, .npz or HDF5",
+                    "no line end in {} MiB: not a table of text; store matrices with this many columns as .npy, .npz or HDF5",
                     LONGEST_LINE >> 20
                 )));
             }

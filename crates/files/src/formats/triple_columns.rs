@@ -65,7 +65,7 @@ pub fn items_first(first: &[u8], second: &[u8]) -> bool {
     const ITEMS: [&str; 9] = ["item", "movie", "film", "isbn", "product", "track", "song", "artist", "album"];
     // To their words they are as users to items.
     const DOCUMENTS: [&str; 2] = ["book", "article"];
-    // An i is a row beside j, and an item beside u.
+    // An i next to j is a row, and next to u an item.
     const PAIRS: [[&str; 2]; 5] = [["row", "column"], ["row", "col"], ["i", "j"], ["u", "i"], ["source", "target"]];
     let [first, second] = [first, second].map(|title| text_of(title).to_lowercase());
     let is = |title: &str, words: &[&str]| words.iter().any(|word| title.contains(word));

@@ -69,7 +69,7 @@ struct Labelled {
     names: Vec<Column>,
 }
 
-/// A column beside the labels.
+/// A column other than that of the labels.
 struct Column {
     cells: Vec<String>,
     /// Whether the table says that it has the names of the rows.

@@ -15,7 +15,7 @@ use super::inputs::AttackInputs;
 use super::pooled_view::PooledView;
 use super::{secure_hals, spaces};
 
-/// Deviations of a bit up to so many standard deviations are chance: of a million bits, one is beyond 5.
+/// The most standard deviations of a bit that are taken for chance: of a million bits, one is beyond 5.
 const CHANCE: f64 = 6.5;
 
 /// A place in the messages of an iteration at which a sum would stand: the number of messages after it, and of the sums in its own
