@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable
 from typing import Any, Literal, Optional
@@ -197,7 +198,9 @@ def project(
 
 def _layer_of(params: Any, adata: Any) -> str:
     """The layer that was factorised, if `adata` has it, else "X"."""
-    layer = str(params.get("layer", "X"))
+    # The program writes its input: FILE, or FILE:DATASET.
+    dataset = re.search(r"\.(?:h5ad|h5mu|zarr):/?(?:mod/[^/]+/)?(?:layers/)?(.+)$", str(params.get("input", "")))
+    layer = str(params.get("layer", dataset[1] if dataset else "X"))
     if layer == "X" or layer in adata.layers:
         return layer
     warnings.warn(

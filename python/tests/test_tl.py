@@ -161,11 +161,12 @@ def test_new_cells_get_weights_for_the_components_of_the_program(cells, words, o
     cells.write_h5ad(source)
     if option == "--add-to":
         cells.write_h5ad(reference)
-    command = [program, "--input", source, "-k", "3", "--max-iters", "1000", option, reference, *words]
+    matrix = source if option == "--add-to" else f"{source}:layers/log"
+    command = [program, "--input", matrix, "-k", "3", "--max-iters", "1000", option, reference, *words]
     subprocess.run(command, check=True, capture_output=True)
     new = cells[:20, ::-1].copy()
     fednmf.tl.project(new, anndata.read_h5ad(reference))
-    subprocess.run([program, "project", reference, "--input", source, "--add-to", source], check=True, capture_output=True)
+    subprocess.run([program, "project", reference, "--input", matrix, "--add-to", source], check=True, capture_output=True)
     expected = anndata.read_h5ad(source).obsm["X_nmf"][:20]
     np.testing.assert_allclose(new.obsm["X_nmf"], expected, rtol=1e-3, atol=1e-4 * expected.max())
 

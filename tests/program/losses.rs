@@ -133,7 +133,7 @@ fn too_few_remaining_parties_are_an_error() {
         let output = run(ranks, "--algo syn-ssd-u", 4, "--secure-threshold 3", &input).env("FEDNMF_DROP", &drop).run();
         assert_eq!(output.code, Some(1), "{output:?}");
         assert_eq!(output.stderr.matches("too many have dropped out").count(), 1, "{output:?}");
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     }
 }
 
@@ -149,7 +149,7 @@ fn a_rank_killed_at_any_stage_of_a_sum_ends_the_job_at_once() {
             .arg("--output")
             .arg(&out)
             .run();
-        assert!(start.elapsed() < Duration::from_secs(10), "stage {stage}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(30), "stage {stage}: {:?}", start.elapsed());
         assert!(output.code != Some(0) && !out.exists(), "stage {stage}: {output:?}");
         // MPICH's launcher reports it on stdout.
         let text = (output.stdout.clone() + &output.stderr).to_lowercase();
