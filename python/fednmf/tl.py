@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 import warnings
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from ._choose_k import Callback, KChoice, SearchMethod
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
 from ._metaprograms import MetaPrograms, metaprograms
+from ._fednmf import __version__
 from ._nmf import NMF, AnyLoss, checked_loss
 from ._spectra import spectra, top_lists
 
@@ -67,7 +69,7 @@ def nmf(
     Returns
     -------
     None, or the copy. Sets ``obsm["X_nmf"]`` (cells x components), ``varm["NMF"]`` (genes x components; zeros for genes that were
-    not used) and ``uns["nmf"]`` (parameters, reconstruction error, number of iterations).
+    not used) and ``uns["nmf"]`` (parameters, reconstruction error, number of iterations, version of fednmf).
 
     Raises
     ------
@@ -95,11 +97,7 @@ def nmf(
     model = NMF(n_components, random_state=random_state, **params)
     _warn_of_logarithms(adata, layer, checked_loss(model.beta_loss))
     cells = model.fit_transform(X)
-    genes = np.zeros((adata.n_vars, model.n_components_), dtype=model.components_.dtype)
-    genes[used] = model.components_.T
-    adata.obsm["X_nmf"] = cells
-    adata.varm["NMF"] = genes
-    adata.uns["nmf"] = {
+    about = {
         "params": {
             "n_components": model.n_components_,
             "layer": "X" if layer is None else layer,
@@ -108,11 +106,28 @@ def nmf(
             "beta_loss": model.beta_loss,
             # The weights of the L1 and the L2 norm of a cell's row of W.
             "penalty": list(model._penalty_on_W(X.shape[1])),
+            "max_iter": model.max_iter,
+            "tol": model.tol,
+            **_seed(random_state),
         },
         "reconstruction_err": model.reconstruction_err_,
         "n_iter": model.n_iter_,
     }
+    _store(adata, cells, model.components_, used, about)
     return adata if copy else None
+
+
+def _store(adata: Any, W: np.ndarray, H: np.ndarray, used: np.ndarray, about: dict[str, Any]) -> None:
+    """Stores factors as a result that `project` and `fednmf.pl` read."""
+    genes = np.zeros((adata.n_vars, H.shape[0]), dtype=H.dtype)
+    genes[used] = H.T
+    adata.obsm["X_nmf"], adata.varm["NMF"] = W, genes
+    adata.uns["nmf"] = {**about, "version": __version__}
+
+
+def _seed(random_state: Any) -> dict[str, int]:
+    """The seed for `uns`, which cannot hold a generator."""
+    return {"random_state": int(random_state)} if isinstance(random_state, numbers.Integral) else {}
 
 
 def _warn_of_logarithms(adata: Any, layer: Optional[str], beta: Optional[float]) -> None:
@@ -287,7 +302,8 @@ def choose_k(
     -------
     KChoice
         `table`, `recommended`, `reasons`, `warnings`, `consensus` (factors of the recommended number) and
-        `similarities`; `fednmf.pl` plots them. For AnnData table and recommendation are in ``uns["nmf_choose_k"]`` too.
+        `similarities`; `fednmf.pl` plots them. For AnnData table and recommendation are in ``uns["nmf_choose_k"]`` too, and
+        the consensus replaces the result of `nmf`: in ``obsm["X_nmf"]``, ``varm["NMF"]`` and ``uns["nmf"]``.
 
     Raises
     ------
@@ -309,8 +325,9 @@ def choose_k(
     if not annotated and (layer is not None or use_highly_variable is not None):
         raise ValueError("layer and use_highly_variable are for AnnData, not for a matrix")
     if annotated:
-        X, used, _ = _annotated.chosen(data, layer, use_highly_variable)
-        _warn_of_logarithms(data, layer, _BETAS.get(method or "") if beta_loss is None else checked_loss(beta_loss))
+        X, used, use_highly_variable = _annotated.chosen(data, layer, use_highly_variable)
+        beta = _BETAS.get(method or "hals", 2.0) if beta_loss is None else checked_loss(beta_loss)
+        _warn_of_logarithms(data, layer, beta)
         names = data.var_names[used]
     else:
         X, names = data, getattr(data, "columns", None)
@@ -335,4 +352,17 @@ def choose_k(
         if found.recommended is not None:
             stored["recommended"] = found.recommended
         data.uns["nmf_choose_k"] = stored
+        if found.consensus is not None:
+            about = {
+                "params": {
+                    "n_components": found.recommended,
+                    "layer": "X" if layer is None else layer,
+                    "use_highly_variable": use_highly_variable,
+                    "consensus_of": n_runs,
+                    "beta_loss": beta,
+                    "penalty": [0.0, 0.0],
+                    **_seed(random_state),
+                },
+            }
+            _store(data, found.consensus.W, found.consensus.H, used, about)
     return found

@@ -116,6 +116,12 @@ def test_the_table_of_annotated_data_is_stored_and_written(blocks, tmp_path):
     assert stored["recommended"] == found.recommended
     np.testing.assert_array_equal(stored["table"]["rmse"], found.column("rmse"))
     assert found.feature_names == list(adata.var_names[:30]) and "\n" not in repr(found) and len(repr(found.consensus)) < 100
+    # The consensus is the result that other functions read.
+    adata = anndata.read_h5ad(tmp_path / "cells.h5ad")
+    np.testing.assert_array_equal(adata.varm["NMF"], np.vstack([found.consensus.H.T, np.zeros((30, found.recommended))]))
+    fednmf.tl.project(adata, adata)
+    np.testing.assert_allclose(adata.obsm["X_nmf"], found.consensus.W, rtol=1e-4, atol=1e-4 * found.consensus.W.max())
+    assert adata.uns["nmf"]["params"]["random_state"] == 0 and adata.uns["nmf"]["version"] == fednmf.__version__
     pytest.importorskip("matplotlib")
     assert len(fednmf.pl.choose_k(anndata.read_h5ad(tmp_path / "cells.h5ad"))) == 2
     ticks = fednmf.pl.top_features(found, 3)[0].get_yticklabels()

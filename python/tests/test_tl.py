@@ -34,7 +34,7 @@ def test_factors_are_stored_and_written(cells, tmp_path):
     assert cells.uns["nmf"]["reconstruction_err"] == pytest.approx(error, rel=1e-3)
     cells.write_h5ad(tmp_path / "cells.h5ad")
     again = anndata.read_h5ad(tmp_path / "cells.h5ad")
-    assert again.uns["nmf"]["params"]["n_components"] == 3
+    assert again.uns["nmf"]["params"]["n_components"] == 3 and again.uns["nmf"]["version"] == fednmf.__version__
 
 
 def test_layers_and_highly_variable_genes(cells):
