@@ -7,6 +7,7 @@ use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
 
+use fednmf_driver::model_selection;
 use fednmf_linalg::random::{Purpose, Stream};
 
 use crate::common::processes::signal;
@@ -191,23 +192,35 @@ fn the_consensus_is_written_and_leads_to_the_next_command() {
 #[test]
 fn every_centralised_method_can_be_swept() {
     let dir = tempdir().unwrap();
-    for (algo, next) in [
+    let all = [
+        ("--algo hals", "fednmf --input"),
         ("--algo bpp", "fednmf --algo bpp "),
         ("--algo kl-mu", "fednmf --algo kl-mu "),
         ("--algo kl-cd", "fednmf --algo kl-cd "),
         ("--algo auto", "fednmf --input"),
         ("--algo mu", "fednmf --algo mu "),
         ("--algo dsanls", "fednmf --algo dsanls "),
+        ("--algo online --max-iters 100", "fednmf --algo online "),
         ("--loss frobenius", "fednmf --loss frobenius "),
         ("--loss kl", "fednmf --loss kl "),
         ("--loss 1.5", "fednmf --loss 1.5 "),
         ("--loss kl --algo kl-cd", "fednmf --algo kl-cd --loss kl "),
-    ] {
+    ];
+    for method in model_selection::sweepable() {
+        let name = method.description().name;
+        let tested = name == "kl-online" || all.iter().any(|(words, _)| words.split(' ').any(|word| word == name));
+        assert!(tested, "{name}");
+    }
+    // With more components, its runs end in different optima.
+    let out = dir.path().join("kl-online");
+    check_consensus(&swept(2, "--k 1 --runs 2 --algo kl-online --max-iters 20", &out), 1, &out);
+    for (algo, next) in all {
         let out = dir.path().join(algo.replace(' ', ""));
         let found = swept(2, &format!("--k 3,4,6 --runs 3 {algo}"), &out);
         let points = found["points"].as_array().unwrap();
         let divergence = algo.contains("kl") || algo.contains("1.5");
-        assert!(points.iter().all(|p| p["heldout"].is_null() == divergence), "{algo}: {found:#}");
+        let all_used = divergence || algo.contains("online");
+        assert!(points.iter().all(|p| p["heldout"].is_null() == all_used), "{algo}: {found:#}");
         assert!(points.iter().all(|p| p["divergence"].is_null() != divergence), "{algo}: {found:#}");
         let k = found["recommended"].as_u64().unwrap_or_else(|| panic!("{algo}: {found:#}"));
         assert!(algo.contains("dsanls") || k == 4, "{algo}: {found:#}");

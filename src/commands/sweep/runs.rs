@@ -122,7 +122,8 @@ impl Sweep<'_> {
     /// Whether its method can hold entries out of this matrix.
     pub fn can_hold_out(&self) -> bool {
         let missing = MissingParams { holdout: 0.05, ..self.left_out.clone() };
-        !self.streamed && model_selection::check_settings(&*self.algo, &self.args.settings(&missing)).is_ok()
+        let able = !self.streamed && self.algo.groups().missing.is_some();
+        able && model_selection::check_settings(&*self.algo, &self.args.settings(&missing)).is_ok()
     }
 
     /// The measure of its methods.

@@ -186,7 +186,10 @@ fn fit_by_divergence(
     group: &Communicator,
 ) -> SharedResult<Fit> {
     let own = loaded.cuts.rows[group.rank()].clone();
-    let block = loaded.blocks.first().map(Block::transposed);
+    let block = match loaded.layout {
+        Layout::RowsAndColumns { .. } => loaded.blocks.first().map(Block::transposed),
+        _ => loaded.copy().blocks.into_iter().next(),
+    };
     if missing != SweepMissing::None {
         let block = group.agree_on_error(block.ok_or_else(|| Error::failed("a rank has no block")))?;
         let observed = Observed::new(block, missing == SweepMissing::ZeroUnobserved, std::iter::empty());
