@@ -28,12 +28,20 @@ const METHODS: [(&str, &str); 10] = [
 /// Parties with the same 24 × 24 entries each: the mean, and with it the public start, is the same whichever party
 /// drops out.
 fn parts(dir: &Path, parties: usize) -> PathBuf {
-    let rows: Vec<String> = (0..24u32)
-        .map(|i| (0..24u32).map(|j| (((i * 7 + j * 11) % 13) * (1 + i % 3)).to_string()).collect::<Vec<_>>().join(","))
-        .collect();
-    let file = |party: usize| dir.join(format!("{parties}-p{party}.csv"));
-    (0..parties).for_each(|party| std::fs::write(file(party), rows.join("\n")).unwrap());
-    dir.join(format!("{parties}-p{{party}}.csv"))
+    parts_of(dir, &vec![1; parties], "V")
+}
+
+/// As [`parts`], but parties have their entries as many times as `copies` says: in more rows, or for methods that share U in more
+/// columns.
+fn parts_of(dir: &Path, copies: &[usize], shared: &str) -> PathBuf {
+    let row = |i: u32| (0..24u32).map(move |j| (((i * 7 + j * 11) % 13) * (1 + i % 3)).to_string());
+    let name = |party: &str| dir.join(format!("{shared}{copies:?}-p{party}.csv"));
+    for (party, copies) in copies.iter().enumerate() {
+        let (down, across) = if shared == "V" { (*copies, 1) } else { (1, *copies) };
+        let line = |i| vec![row(i).collect::<Vec<_>>().join(","); across].join(",") + "\n";
+        std::fs::write(name(&party.to_string()), (0..24).map(line).collect::<String>().repeat(down)).unwrap();
+    }
+    name("{party}")
 }
 
 fn run(ranks: usize, algo: &str, parties: usize, more: &str, input: &Path) -> Run {
@@ -60,9 +68,10 @@ fn without_drop_outs_the_sums_have_the_bits_of_pairwise_masks() {
 #[test]
 fn after_drop_outs_at_any_stage_the_result_is_that_of_the_remaining_parties() {
     let dir = tempdir().unwrap();
-    let (three, five) = (parts(dir.path(), 3), parts(dir.path(), 5));
+    let three = parts(dir.path(), 3);
     let file = dir.path().join("o.h5");
     for (i, (algo, name)) in METHODS.iter().enumerate() {
+        let five = parts_of(dir.path(), &[1, 1, 1, 3, 2], name);
         let few = run(2, algo, 3, "", &three).arg("--output").arg(&file).ok();
         let expected = (number(&few, "rel_error"), factor(&file, name));
         for stage in 1..=3 {
@@ -76,6 +85,31 @@ fn after_drop_outs_at_any_stage_the_result_is_that_of_the_remaining_parties() {
             assert!((error - expected.0).abs() < 1e-6 * expected.0, "{what}: {error} {}", expected.0);
             assert!(distance(&found, &expected.1) < 1e-6, "{what}: {}", distance(&found, &expected.1));
         }
+    }
+}
+
+/// Errors over other parties are no progress, and those of fewer are estimates.
+#[test]
+fn a_drop_out_ends_no_run_as_converged() {
+    let dir = tempdir().unwrap();
+    let input = parts_of(dir.path(), &[1, 1, 1, 6], "U");
+    let end = |more: &str, drop: &str| {
+        let line = format!(
+            "--algo secure-hals --start public --parties 4 -k 3 --max-iters 8 --eval-every 1 --secure-sum --secure-threshold 3 \
+             --accept-risk few-rows,membership,few-values,rare-entries {more} --input"
+        );
+        fednmf(2, &line).arg(&input).env("FEDNMF_DROP", drop).ok()
+    };
+    let error = number(&end("", ""), "rel_error");
+    let target = format!("--target-error {error}");
+    for (more, drop, stop) in [
+        ("--tol 1e-9", "", "max_iters"),
+        ("--tol 1e-9", "3@3:1", "max_iters"),
+        (&target, "", "target_error"),
+        (&target, "3@3:1", "max_iters"),
+    ] {
+        let found = end(more, drop);
+        assert_eq!(found["stopped_by"], stop, "{more} {drop}: {found}");
     }
 }
 

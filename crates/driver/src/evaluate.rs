@@ -4,10 +4,11 @@ use serde_json::json;
 
 use fednmf_base::error::Result;
 use fednmf_comm::Communicator;
+use fednmf_comm::party_sum::LOST_PARTIES;
 use fednmf_linalg::Real;
 
 use super::checks::diverged;
-use super::iterate::{Driver, Evaluation, Stop, Trajectory};
+use super::iterate::{Compared, Driver, Evaluation, Stop, Trajectory};
 use super::sums::Stage;
 
 impl<T: Real> Driver<T> {
@@ -38,7 +39,13 @@ impl<T: Real> Driver<T> {
         if let Some(sums) = &self.sums {
             sums.turn_to(trajectory.iteration, Stage::Evaluation);
         }
+        let lost = |trajectory: &Trajectory| trajectory.value(LOST_PARTIES).unwrap_or(0.0);
+        let before = lost(trajectory);
         trajectory.measures = comm.span("evaluation", || self.algorithm.measure())?;
+        if lost(trajectory) != before {
+            // Losses over other parties cannot be compared.
+            (trajectory.compared, trajectory.first_loss, trajectory.best_loss) = (Compared::default(), None, None);
+        }
         trajectory.evaluated_at = Some(trajectory.iteration);
         trajectory.evaluations += 1;
         if let Some(history) = &mut trajectory.history {
@@ -61,7 +68,8 @@ impl<T: Real> Driver<T> {
         if error <= first.max(1.0) {
             self.checkpointer.remember(&*self.algorithm, trajectory.iteration, &trajectory.measures);
         }
-        if self.limits.target_error.is_some_and(|target| error <= target) {
+        // Without a lost party the norm of the data is an estimate.
+        if lost(trajectory) == 0.0 && self.limits.target_error.is_some_and(|target| error <= target) {
             return Ok(Some(Stop::TargetError));
         }
         // The first evaluation of a resumed run may be none that is due.

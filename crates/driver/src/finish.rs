@@ -378,8 +378,8 @@ fn text_summary(
     let lost = |one: &Value| {
         let [name, why] = ["name", "why"].map(|key| one[key].as_str().unwrap_or_default());
         format!(
-            "{name} {why}; the result is that of the others from iteration {} on; relative errors assume that all had data \
-             of the same norm.\n",
+            "{name} {why}; the result is that of the others from iteration {} on; relative errors assume that \
+             the rows or columns of all parties have the same norm on average.\n",
             one["iter"]
         )
     };

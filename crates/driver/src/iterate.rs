@@ -264,7 +264,12 @@ impl Trajectory {
             Error::input(format!("the checkpoint does not say how far the run was ({e}); start again without --resume"))
         })?;
         let SavedTrajectory { iteration, seconds, first_error, first_loss, best_loss, .. } = saved;
-        let compared = Compared { at: saved.compared_at, last: saved.compared_loss, before: saved.loss_before };
+        let mut compared = Compared { at: saved.compared_at, last: saved.compared_loss, before: saved.loss_before };
+        let (mut first_loss, mut best_loss) = (first_loss, best_loss);
+        if attributes.get(LOST).and_then(Value::as_array).is_some_and(|lost| !lost.is_empty()) {
+            // The lost parties may be back, and losses over other parties cannot be compared.
+            (compared, first_loss, best_loss) = (Compared::default(), None, None);
+        }
         let (saved_at, merges_traced) = (iteration, iteration);
         Ok(Trajectory {
             iteration,

@@ -44,6 +44,8 @@ pub struct PartySum {
     parties: usize,
     hosted: Range<usize>,
     masked: Option<MaskedSum>,
+    /// The share of each party in all rows or columns, if parties may drop out.
+    shares: Vec<f64>,
 }
 
 /// One of several sums that belong together; see [`PartySum::sum_together`].
@@ -60,6 +62,9 @@ pub struct Joint<'a, T> {
 /// The most bits above the expected size of entries: as many are left for them, so that squared errors below a billionth of the norm
 /// are still seen.
 pub const MOST_HEADROOM: usize = 32;
+
+/// The measure of a run that says how many parties have dropped out.
+pub const LOST_PARTIES: &str = "lost_parties";
 
 /// The masked sums of a run, modulo 2⁶⁴.
 struct MaskedSum {
@@ -117,7 +122,7 @@ impl MaskedSum {
 impl PartySum {
     /// Sums in the clear.
     pub fn plain(comm: &PartyCommunicator, parties: Parties) -> Self {
-        PartySum { parties: parties.count, hosted: parties.hosted(comm.rank()), masked: None }
+        PartySum { parties: parties.count, hosted: parties.hosted(comm.rank()), masked: None, shares: Vec::new() }
     }
 
     /// Masked sums whose entries may be up to 2^`headroom` times as large as expected. Collective: exchanges keys.
@@ -139,7 +144,8 @@ impl PartySum {
         Ok(PartySum::with(Protocol::Pairwise { masks, next: 0 }, comm, parties, headroom))
     }
 
-    /// As [`PartySum::masked`], for sums that continue without parties that drop out as long as `threshold` are left.
+    /// As [`PartySum::masked`], for sums that continue without parties that drop out as long as `threshold` are left. `sizes` are
+    /// the rows or columns of each party.
     ///
     /// # Errors
     /// On all ranks, if the threshold is not more than half of the parties, or above their number.
@@ -148,9 +154,12 @@ impl PartySum {
         parties: Parties,
         headroom: usize,
         threshold: usize,
+        sizes: &[Range<usize>],
     ) -> SharedResult<Self> {
         let protocol = Protocol::Resilient(ResilientSum::new(comm, parties, threshold)?);
-        Ok(PartySum::with(protocol, comm, parties, headroom))
+        let all: usize = sizes.iter().map(Range::len).sum();
+        let shares = sizes.iter().map(|part| part.len() as f64 / all.max(1) as f64).collect();
+        Ok(PartySum { shares, ..PartySum::with(protocol, comm, parties, headroom) })
     }
 
     fn with(protocol: Protocol, comm: &PartyCommunicator, parties: Parties, headroom: usize) -> Self {
@@ -174,7 +183,7 @@ impl PartySum {
 
     /// [`PartySum::lost`] as a measure of the run, if parties may drop out.
     pub fn losses(&self) -> Option<(&'static str, f64)> {
-        self.resilient().map(|_| ("lost_parties", self.lost() as f64))
+        self.resilient().map(|_| (LOST_PARTIES, self.lost() as f64))
     }
 
     /// Whether the last sum includes the term of `party`.
@@ -189,10 +198,9 @@ impl PartySum {
         if missing { present() } else { 1.0 }
     }
 
-    /// The fraction of the parties that are in the last sum.
+    /// The share of all rows or columns whose parties are in the last sum.
     pub fn share_left(&self) -> f64 {
-        let included = (0..self.parties).filter(|&party| self.includes(party)).count();
-        included as f64 / self.parties as f64
+        self.weight(self.shares.iter().copied())
     }
 
     /// Whether sums are masked.

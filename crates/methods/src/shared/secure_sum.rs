@@ -1,5 +1,7 @@
 //! Sums over parties, in the clear or masked: the parameters, and the sum that they select.
 
+use std::ops::Range;
+
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{ANSWERS, MOST_HEADROOM, PartySum, ROUND_KEYS, SEALED_SHARES};
 use fednmf_comm::{MessageTag, Parties, PartyCommunicator};
@@ -105,7 +107,7 @@ pub const SURVIVING: [MessageSpec; 3] = [
     MessageSpec::control(ANSWERS, "40 bytes for each party", "each sum, with --secure-threshold"),
 ];
 
-/// The requested kind of sum. Collective.
+/// The requested kind of sum. Where parties may drop out, with the rows or columns of each. Collective.
 ///
 /// # Errors
 /// As [`PartySum::masked`].
@@ -113,13 +115,13 @@ pub fn party_sum(
     comm: &PartyCommunicator,
     parties: Parties,
     args: &SecureSumParams,
-    threshold: Option<&ThresholdParams>,
+    threshold: Option<(&ThresholdParams, &[Range<usize>])>,
 ) -> SharedResult<PartySum> {
     if !args.secure_sum {
         return Ok(PartySum::plain(comm, parties));
     }
-    match threshold.and_then(|t| t.secure_threshold.as_ref()) {
-        Some(&threshold) => PartySum::dropout_resilient(comm, parties, args.headroom, threshold),
+    match threshold.and_then(|(args, sizes)| Some((*args.secure_threshold.as_ref()?, sizes))) {
+        Some((threshold, sizes)) => PartySum::dropout_resilient(comm, parties, args.headroom, threshold, sizes),
         None => PartySum::masked(comm, parties, args.headroom),
     }
 }

@@ -183,7 +183,7 @@ impl<T: Real> Refitted<T> {
 }
 
 /// The relative error for these rows of V of the hosted parties. If parties have dropped out, the error is over the
-/// remaining ones, relative to their share of ‖M‖² under the assumption that all parties have equal norms. Their own
+/// remaining ones, relative to their share of ‖M‖² under the assumption that all columns have equal norms. Their own
 /// norms stay unknown, because the difference from the norm of all data would reveal that of the lost parties.
 /// Collective.
 fn relative_error<'a, T: Real>(

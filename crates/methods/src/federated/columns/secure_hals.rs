@@ -333,6 +333,7 @@ fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> SharedResult<Bo
         }
     };
     let summed_rows = rows.as_ref().map_or(public.m, Rows::size);
+    let cuts = data.cuts.cols.clone();
     let mut hosted = hosted_parties(data, &public, PartyMissing::None, seed, (&comm, parties))?;
     if args.start_or_default() == StartOfV::Private {
         let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &public, args.dp.secret_seed));
@@ -359,7 +360,7 @@ fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> SharedResult<Bo
     });
     let rhs_rows = if rows.is_some() { 0 } else { public.m };
     Ok(Box::new(SecureHalsRun {
-        party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
+        party_sum: party_sum(&comm, parties, &args.secure_sum, Some((&args.threshold, &cuts)))?,
         comm,
         update: LeastSquaresUpdate::new(args.update_or_default() == Update::Bpp, args.local_iters, k),
         members,

@@ -366,7 +366,8 @@ fn build<T: Real>(
         PartyWeights::Equal => 1.0 / parties.count as f64,
         PartyWeights::Columns => cols.len() as f64 / public.n as f64,
     };
-    let weights = data.cuts.cols.iter().map(weight).collect();
+    let cuts = data.cuts.cols.clone();
+    let weights = cuts.iter().map(weight).collect();
     let mine = hosted_parties(data, &public, args.local.missing.missing, seed, (&comm, parties))?;
     let own = sketches.own.map(|args| args.sketch);
     let member = |party| LocalParty::new(party, &u, &public, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
@@ -386,7 +387,7 @@ fn build<T: Real>(
     Ok(Box::new(Syn {
         releases,
         first: parties.hosted(comm.rank()).start,
-        party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
+        party_sum: party_sum(&comm, parties, &args.secure_sum, Some((&args.threshold, &cuts)))?,
         comm,
         draws: Draws { seed, parties: parties.count },
         weights,

@@ -379,7 +379,7 @@ fn build<T: Real, R: Majorant<T> + Sync>(
     let (m, n) = (data.header.rows, data.header.cols);
     let Statistics { sum, norm2, nonzeros, .. } = data.statistics;
     let width = if beta == 1.0 { k } else { 2 * k };
-    let mut party_sum = party_sum(&comm, parties, secure_sum, Some(threshold))?;
+    let mut party_sum = party_sum(&comm, parties, secure_sum, Some((threshold, &data.cuts.rows)))?;
     let own_rows = |index: usize| data.cuts.rows[index].clone();
     let separated = |(block, index): (Block<T>, usize)| {
         if !left_out.any() {

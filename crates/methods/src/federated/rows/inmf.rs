@@ -210,7 +210,7 @@ fn build<T: Real>(args: &Inmf, problem: Problem<'_, T>) -> SharedResult<Box<dyn 
     init::v(seed, &(0..n), scale, v.view_mut());
     let rows = m as f64;
     Ok(Box::new(InmfRun {
-        party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
+        party_sum: party_sum(&comm, parties, &args.secure_sum, Some((&args.threshold, &data.cuts.rows)))?,
         comm,
         update: LeastSquaresUpdate::new(args.update == Update::Bpp, args.local_iters, k),
         members,

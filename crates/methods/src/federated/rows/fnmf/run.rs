@@ -111,7 +111,7 @@ pub fn build<T: Real>(
         )
         .on_all_ranks());
     }
-    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some(&args.threshold))?;
+    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some((&args.threshold, &data.cuts.rows)))?;
     let client = |(block, party): (Block<T>, usize)| {
         let (mut block, missing) = method.missing.separate(block, k);
         block.prepare(k)?;
