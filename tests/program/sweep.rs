@@ -608,6 +608,7 @@ fn resampled_runs_do_not_depend_on_ranks_or_form() {
         ("poisson", "--holdout 0"),
         ("multinomial", "--holdout 0"),
         ("multinomial", "--algo online --holdout 0"),
+        ("poisson", "--algo kl-online"),
         ("multinomial", "--holdout 0.1"),
         ("poisson", "--loss kl"),
         ("multinomial", "--loss kl --holdout 0.1"),

@@ -28,32 +28,39 @@ fednmf_base::words! {
 
 /// Larger whole numbers are not exact.
 const MOST: f64 = (1u64 << 53) as f64;
-/// A multinomial row takes Poisson numbers with a total of this many standard deviations below its own, and draws the columns of
-/// the rest one by one.
+/// Rounds in which a multinomial row takes Poisson numbers, with a total of [`BELOW`] standard deviations below what is left of
+/// its own. The columns of the rest are drawn one by one: of 10¹⁵ counts some 200.
+const ROUNDS: u128 = 3;
 const BELOW: f64 = 4.0;
 
 /// The counts of a row that are drawn together.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Row {
     total: f64,
-    /// The sum of the Poisson numbers.
+    /// What the rounds before have not drawn.
+    left: f64,
+    /// The sum of the Poisson numbers of this round.
     drawn: f64,
 }
 
 impl Row {
+    fn of(total: f64) -> Self {
+        Row { total, left: total, drawn: 0.0 }
+    }
+
     /// The mean of a Poisson number for each count. Given their total, Poisson numbers are multinomial with that total.
     fn share(self) -> f64 {
-        (1.0 - BELOW / self.total.sqrt()).max(0.0)
+        if self.total > 0.0 { (self.left - BELOW * self.left.sqrt()).max(0.0) / self.total } else { 0.0 }
     }
 
-    /// If the Poisson numbers exceed the total, as hardly ever, they are discarded.
+    /// If the Poisson numbers exceed what is left, as hardly ever, they are discarded.
     fn discards(self) -> bool {
-        self.drawn > self.total
+        self.drawn > self.left
     }
 
-    /// The number of counts that are drawn one by one.
-    fn rest(self) -> u64 {
-        (self.total - if self.discards() { 0.0 } else { self.drawn }) as u64
+    fn after_round(self) -> Self {
+        let left = self.left - if self.discards() { 0.0 } else { self.drawn };
+        Row { left, drawn: 0.0, ..self }
     }
 }
 
@@ -116,35 +123,63 @@ impl Loaded<f64> {
         // The last tiles of all ranks cover the matrix once.
         let last = tiles.len() - 1;
         let part = self.cuts.cols.iter().position(|cols| *cols == tiles[last].cols).unwrap_or(0);
-        let mut rows = vec![Row { total: f64::INFINITY, drawn: 0.0 }; shape.0];
-        // The total of each row in each part of the columns.
-        let mut totals = Array2::<f64>::zeros((0, 0));
-        if how == Resample::Multinomial {
-            totals = Array2::zeros((shape.0, self.cuts.cols.len()));
+        let mut new: Vec<Vec<f64>> = old.iter().map(|entries| entries.values().to_vec()).collect();
+        for (t, new) in new.iter_mut().enumerate() {
+            for_each(old[t], &tiles[t], |at, i, j, x| {
+                if is_drawn(t, (i, j), x) {
+                    new[at] = 0.0;
+                }
+            });
+        }
+        // The Poisson number of an entry in a round, which may be drawn again.
+        let poisson = |round: u128, (i, j): (usize, usize), mean: f64| {
+            let index = (i as u64).wrapping_mul(shape.1 as u64).wrapping_add(j as u64);
+            Stream::new(seed, Purpose::Resample, index).at(round << 96).poisson(mean)
+        };
+        if how == Resample::Poisson {
+            for (t, new) in new.iter_mut().enumerate() {
+                for_each(old[t], &tiles[t], |at, i, j, x| {
+                    if is_drawn(t, (i, j), x) {
+                        new[at] = poisson(0, (i, j), x);
+                    }
+                });
+            }
+        } else {
+            // The total of each row in each part of the columns.
+            let mut totals = Array2::<f64>::zeros((shape.0, self.cuts.cols.len()));
             for_each(old[last], &tiles[last], |_, i, j, x| {
                 if is_drawn(last, (i, j), x) {
                     totals[[i, part]] += x;
                 }
             });
             comm.sum(STATISTICS, totals.as_slice_mut().expect("made in row order"));
-            rows.iter_mut().zip(totals.rows()).for_each(|(row, parts)| row.total = parts.sum());
-        }
-        let mut new: Vec<Vec<f64>> = old.iter().map(|entries| entries.values().to_vec()).collect();
-        for (t, new) in new.iter_mut().enumerate() {
-            for_each(old[t], &tiles[t], |at, i, j, x| {
-                if is_drawn(t, (i, j), x) {
-                    let index = (i as u64).wrapping_mul(shape.1 as u64).wrapping_add(j as u64);
-                    new[at] = Stream::new(seed, Purpose::Resample, index).at(0).poisson(x * rows[i].share());
-                    if t == last {
-                        rows[i].drawn += new[at];
+            let mut rows: Vec<Row> = totals.rows().into_iter().map(|parts| Row::of(parts.sum())).collect();
+            for round in 0..ROUNDS {
+                for (t, new) in new.iter_mut().enumerate() {
+                    for_each(old[t], &tiles[t], |at, i, j, x| {
+                        if is_drawn(t, (i, j), x) {
+                            let more = poisson(round, (i, j), x * rows[i].share());
+                            new[at] += more;
+                            if t == last {
+                                rows[i].drawn += more;
+                            }
+                        }
+                    });
+                }
+                let mut drawn: Vec<f64> = rows.iter().map(|row| row.drawn).collect();
+                comm.sum(STATISTICS, &mut drawn);
+                rows.iter_mut().zip(drawn).for_each(|(row, drawn)| row.drawn = drawn);
+                if rows.iter().any(|row| row.discards()) {
+                    for (t, new) in new.iter_mut().enumerate() {
+                        for_each(old[t], &tiles[t], |at, i, j, x| {
+                            if rows[i].discards() && is_drawn(t, (i, j), x) {
+                                new[at] -= poisson(round, (i, j), x * rows[i].share());
+                            }
+                        });
                     }
                 }
-            });
-        }
-        if how == Resample::Multinomial {
-            let mut drawn: Vec<f64> = rows.iter().map(|row| row.drawn).collect();
-            comm.sum(STATISTICS, &mut drawn);
-            rows.iter_mut().zip(drawn).for_each(|(row, drawn)| row.drawn = drawn);
+                rows.iter_mut().for_each(|row| *row = row.after_round());
+            }
             for (t, new) in new.iter_mut().enumerate() {
                 let tile = &tiles[t];
                 let before: Vec<bool> = self.cuts.cols.iter().map(|cols| cols.end <= tile.cols.start).collect();
@@ -154,7 +189,7 @@ impl Loaded<f64> {
                     let begin: f64 = parts.iter().zip(&before).filter(|(_, before)| **before).map(|(sum, _)| sum).sum();
                     let mut cursor = Stream::new(seed, Purpose::ResampleRow, i as u64).at(0);
                     let count = rows[i].total as u64;
-                    let mut places: Vec<u64> = (0..rows[i].rest()).map(|_| cursor.below(count)).collect();
+                    let mut places: Vec<u64> = (0..rows[i].left as u64).map(|_| cursor.below(count)).collect();
                     places.retain(|&place| place >= begin as u64);
                     places.sort_unstable_by(|a, b| b.cmp(a));
                     (begin, places)
@@ -164,9 +199,6 @@ impl Loaded<f64> {
                     if is_drawn(t, (i, j), x) {
                         let (end, places) = &mut open[i - tile.rows.start];
                         *end += x;
-                        if rows[i].discards() {
-                            new[at] = 0.0;
-                        }
                         while places.pop_if(|place| (*place as f64) < *end).is_some() {
                             new[at] += 1.0;
                         }

@@ -127,12 +127,8 @@ impl Trial<'_> {
             let measured =
                 (self.method.description().measure != Measure::RelativeError).then(|| positive(&factors, self.k, comm));
             let measured = measured.as_deref().unwrap_or(&factors);
-            // Methods that see batches would fit the rows of U anew.
-            let whole = match (self.method.description().unit, self.method.description().measure) {
-                (Unit::Batch, Measure::RelativeError) => Some(sweepable_method("hals")?),
-                (Unit::Batch, _) => Some(sweepable_method("kl-mu")?),
-                _ => None,
-            };
+            // It would fit the rows of U anew.
+            let whole = if self.method.description().name == "online" { Some(sweepable_method("hals")?) } else { None };
             let method = whole.as_deref().unwrap_or(self.method);
             measures = f64::build(method, self.problem(loaded.copy(), Some(&measured), comm))?.measure()?;
         }

@@ -217,7 +217,8 @@ fn build<T: Real>(args: &KlOnline, problem: Problem<'_, T>) -> SharedResult<KlOn
         sums: [(); 3].map(|()| vec![0.0; k]),
         forget: args.forget_factor,
         penalties: args.regularization.penalties((m, n)),
-        settled: false,
+        // Given rows of U are those of the given V.
+        settled: initial.is_some(),
         start: if initial.is_some() { Start::Given } else { Start::Random },
         chosen: (args.batch_size == Auto::Auto).then_some(size),
         norm2: data.statistics.norm2,
