@@ -88,6 +88,14 @@ def test_a_tutorial_shows_what_its_examples_print(name, package, tmp_path, monke
     assert all((TUTORIALS / picture).stat().st_size < 100_000 for picture in pictures)
 
 
+def test_what_the_ideas_for_attacks_quote_is_in_the_page_on_security():
+    said = " ".join((ROOT / "SECURITY.md").read_text().replace("**", "").split()).lower()
+    rows = [line for line in (ROOT / "docs" / "privacy" / "ideas.md").read_text().splitlines() if line.startswith("| ")]
+    quoted = [words for row in rows for words in re.findall(r'"([^"]+)"', row.rsplit(" | ", 1)[-1])]
+    assert len(quoted) > 20
+    assert [words for words in quoted if words.lower() not in said] == []
+
+
 @pytest.mark.parametrize("name", ["between-institutions", "consortium", "sealed"])
 def test_a_policy_of_a_page_allows_its_runs_on_its_data(name, tmp_path, monkeypatch):
     if pages.BINARY is None:
