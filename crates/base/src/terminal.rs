@@ -33,12 +33,12 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 const LEAST: usize = 30;
 
 /// The text with its long lines broken between words. What follows is indented as the line, or as what stands two blanks behind
-/// its first word. Commands are copied, so they stay whole.
+/// its first word. Commands are copied, so they stay whole; lines in colour are those of a help, which fit.
 pub fn fitted(text: &str, width: usize) -> String {
     let fit = |line: &str| {
         let start = line.trim_start();
         let is_command = ["fednmf ", "mpirun ", "#", "{"].iter().any(|first| start.starts_with(first));
-        if is_command || line.chars().count() <= width {
+        if is_command || line.contains('\x1b') || line.chars().count() <= width {
             return line.to_string();
         }
         let indent = line.len() - start.len();
@@ -71,6 +71,8 @@ mod tests {
         assert!(fitted(paragraph, 40).lines().all(|line| line.starts_with("  ") && line.len() <= 40));
         let command = "fednmf --input a-file-with-a-long-name.npy --output another-one.h5";
         assert_eq!(fitted(command, 40), command);
+        let help = "  \x1b[1m--option\x1b[0m  says what the option does";
+        assert_eq!(fitted(help, 40), help);
         // A gap in the middle of a long line is no column.
         let late = format!("{}  {}", "word ".repeat(6), "more ".repeat(6));
         assert!(fitted(&late, 40).lines().all(|line| !line.starts_with(' ')), "{}", fitted(&late, 40));
