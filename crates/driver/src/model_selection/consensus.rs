@@ -178,6 +178,14 @@ fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Shar
     Ok(Fit { first: grid.u.own_rows.start, u: grid.u.own, squared, count, divergence: 0.0 })
 }
 
+/// This rank's rows of the matrix, if they are in memory, where each rank has whole rows.
+pub fn rows_in_memory(loaded: &Loaded<f64>) -> Option<Block<f64>> {
+    match loaded.layout {
+        Layout::RowsAndColumns { .. } => loaded.blocks.first().map(Block::transposed),
+        _ => loaded.copy().blocks.into_iter().next(),
+    }
+}
+
 /// The fit by a divergence: each rank has whole rows, in memory or in panels.
 fn fit_by_divergence(
     loaded: &Loaded<f64>,
@@ -186,10 +194,7 @@ fn fit_by_divergence(
     group: &Communicator,
 ) -> SharedResult<Fit> {
     let own = loaded.cuts.rows[group.rank()].clone();
-    let block = match loaded.layout {
-        Layout::RowsAndColumns { .. } => loaded.blocks.first().map(Block::transposed),
-        _ => loaded.copy().blocks.into_iter().next(),
-    };
+    let block = rows_in_memory(loaded);
     if missing != SweepMissing::None {
         let block = group.agree_on_error(block.ok_or_else(|| Error::failed("a rank has no block")))?;
         let observed = Observed::new(block, missing == SweepMissing::ZeroUnobserved, std::iter::empty());
