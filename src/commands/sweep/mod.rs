@@ -20,8 +20,8 @@ use fednmf_comm::{Communicator, MessageTag, Payload, Signals};
 use fednmf_data::{Loaded, memory};
 use fednmf_driver::missing::{warning_of_stored_zeros, warning_without_nan};
 use fednmf_driver::model_selection::{
-    Choice, Criterion, Point, SweepPlan, check_sizes, choose, choose_by_rows, considered, drops,
-    errors_of_rows, group_of, inertias, layout,
+    Choice, Criterion, Point, SweepPlan, check_sizes, choose, choose_by_rows, considered, drops, errors_of_rows,
+    group_of, inertias, layout,
 };
 use fednmf_driver::plan::Storage;
 use fednmf_driver::progress::Progress;
