@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -150,6 +151,25 @@ def _tests(_):
         subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": folder}, check=False)
 
 
+def _measured(step):
+    """Seconds of the processor, seconds, and peak memory in MiB beyond that at the start, of a step in a process of its own."""
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    began = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.dup2(2, 1)
+            step()
+            os._exit(0)
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+    _, status, used = os.wait4(child, 0)
+    if status:
+        raise SystemExit("a step failed")
+    return used.ru_utime + used.ru_stime, time.perf_counter() - began, used.ru_maxrss / 1024 - resident / 2**20
+
+
 def _programmes(options):
     import anndata
     import cnmf
@@ -171,28 +191,20 @@ def _programmes(options):
     with tempfile.TemporaryDirectory() as folder:
         adata.write_h5ad(Path(folder, "cells.h5ad"))
         theirs = cnmf.cNMF(output_dir=folder, name="theirs")
-        began = time.perf_counter()
-        theirs.prepare(
-            str(Path(folder, "cells.h5ad")), components=options.k, n_iter=options.runs, num_highvar_genes=genes, seed=0
-        )
-        theirs.factorize()
-        theirs.combine()
-        theirs.k_selection_plot(close_fig=True)
-        for k in options.k:
-            theirs.consensus(k, density_threshold=0.5, show_clustering=False)
-        their_seconds = time.perf_counter() - began
-        began = time.perf_counter()
-        ours = fednmf.tl.cnmf(
-            adata,
-            options.k,
-            name="ours",
-            output_dir=folder,
-            n_iter=options.runs,
-            num_highvar_genes=genes,
-            random_state=0,
-            n_jobs=options.jobs,
-        )
-        our_seconds = time.perf_counter() - began
+        path = str(Path(folder, "cells.h5ad"))
+        prepare = {"components": options.k, "n_iter": options.runs, "num_highvar_genes": genes, "seed": 0}
+        steps = {
+            "prepare": lambda: theirs.prepare(path, **prepare),
+            "factorize": theirs.factorize,
+            "combine": theirs.combine,
+            "k_selection_plot": lambda: theirs.k_selection_plot(close_fig=True),
+            "consensus, each k": lambda: [theirs.consensus(k, density_threshold=0.5, show_clustering=False) for k in options.k],
+        }
+        settings = {"name": "ours", "output_dir": folder, "n_iter": options.runs, "num_highvar_genes": genes}
+        all_steps = lambda: fednmf.tl.cnmf(adata, options.k, random_state=0, n_jobs=options.jobs, **settings)  # noqa: E731
+        measured = {f"cNMF: {name}": _measured(step) for name, step in steps.items()}
+        measured["fednmf.tl.cnmf: all steps"] = _measured(all_steps)
+        ours = all_steps()
         stats = cnmf.load_df_from_npz(theirs.paths["k_selection_stats"]).astype(float).set_index("k")
         head = ["K", "correlation of programmes, median (least)", "of usages"]
         head += ["silhouette: cNMF, fednmf", "squared error: cNMF, fednmf"]
@@ -209,5 +221,6 @@ def _programmes(options):
             silhouette = f"{stats.silhouette[k]:.3f}, {ours[k].silhouette:.3f}"
             error = f"{stats.prediction_error[k]:.0f}, {ours[k].prediction_error:.0f}"
             print(f"| {k} | {columns[0]} | {columns[1]} | {silhouette} | {error} |")
-        if not options.busy:
-            print(f"\nseconds: cNMF {their_seconds:.1f}, fednmf {our_seconds:.1f}")
+        print("\n| step | processor seconds | seconds | added peak memory, MiB |\n| --- | --- | --- | --- |")
+        for name, (processor, seconds, memory) in measured.items():
+            print(f"| {name} | {processor:.1f} | {'-' if options.busy else f'{seconds:.1f}'} | {memory:.0f} |")

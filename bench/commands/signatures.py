@@ -72,7 +72,7 @@ def extracted(options, types, counts, at):
     samples = [f"Sample{i}" for i in range(len(counts))]
     rows = [[name, *map(int, row)] for name, row in zip(types, counts.T, strict=True)]
     with open(at / "samples.txt", "w") as file:
-        csv.writer(file, delimiter="\t").writerows([["MutationType", *samples], *rows])
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([["MutationType", *samples], *rows])
     (at / "extract.py").write_text(EXTRACT)
     words = [options.beside, "extract.py", int(options.ks.rpartition(".")[2]), options.runs]
     began = processor_seconds()

@@ -789,9 +789,6 @@ fn tables_of_sigprofiler_keep_their_names_and_have_its_rule() {
         reasons[0].as_str().unwrap().contains(&format!("error of {:.2} %", 100.0 * median)),
         "{median} {reasons:?}"
     );
-    assert!(
-        reasons[1].as_str().unwrap().contains("k = 3") && reasons[1].as_str().unwrap().contains("significantly larger")
-    );
     if cfg!(feature = "mpi") {
         assert_eq!(swept(2, "--groups 1")["reasons"], found["reasons"]);
         assert_eq!(swept(3, "")["reasons"], found["reasons"]);
