@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use fednmf::cli;
-use fednmf_base::error::EXIT_DONE;
+use fednmf_base::error::{EXIT_DONE, Error};
 use fednmf_base::warning::error;
 use fednmf_comm as comm;
 use fednmf_comm::Communicator;
@@ -55,7 +55,10 @@ fn main() {
             std::process::exit(e.exit_code());
         }
     };
-    let done = request.map_err(|e| e.on_all_ranks().into()).and_then(|(_, request)| cli::perform(request, &comm));
+    let done = cli::check_command_lines(&comm)
+        .and_then(|()| request.map_err(Error::on_all_ranks))
+        .map_err(Into::into)
+        .and_then(|(_, request)| cli::perform(request, &comm));
     let code = match done {
         Ok(code) => code,
         Err(e) => {

@@ -88,6 +88,42 @@ def test_a_tutorial_shows_what_its_examples_print(name, package, tmp_path, monke
     assert all((TUTORIALS / picture).stat().st_size < 100_000 for picture in pictures)
 
 
+def test_what_the_ideas_for_attacks_quote_is_in_the_page_on_security():
+    said = " ".join((ROOT / "SECURITY.md").read_text().replace("**", "").split()).lower()
+    rows = [line for line in (ROOT / "docs" / "privacy" / "ideas.md").read_text().splitlines() if line.startswith("| ")]
+    quoted = [words for row in rows for words in re.findall(r'"([^"]+)"', row.rsplit(" | ", 1)[-1])]
+    assert len(quoted) > 20
+    assert [words for words in quoted if words.lower() not in said] == []
+
+
+@pytest.mark.parametrize("name", ["between-institutions", "consortium", "sealed"])
+def test_a_policy_of_a_page_allows_its_runs_on_its_data(name, tmp_path, monkeypatch):
+    if pages.BINARY is None:
+        pytest.skip("needs the program fednmf")
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```([\w,]+)\n(.*?)^```", (ROOT / "docs" / "guide" / f"{name}.md").read_text(), re.MULTILINE | re.DOTALL)
+    for code in (body for kind, body in blocks if kind == "python"):
+        exec(compile(code, name, "exec"), {})
+    Path("policy.json").write_text(next(body for kind, body in blocks if kind == "json"))
+    commands = [line for kind, body in blocks if kind.startswith("sh") for line in body.replace("\\\n", "").splitlines()]
+    commands = [command for command in commands if re.match("fednmf (keygen|generate planted|join)", command)]
+    proposed: set[str] = set()
+    for number, command in enumerate(commands):
+        # A run is proposed, which checks what a site checks before it connects: one for each file that the page has made.
+        command = re.sub("--hub localhost:7443|--approved [^ ]+|--propose [^ ]+", "", command)
+        source = re.search("(?:--input|prepare counts) ([^ ]+)", command)
+        if "fednmf join" in command:
+            if "--no-policy" in command or source[1] in proposed or not Path(source[1]).exists():
+                continue
+            proposed.add(source[1])
+            command = command.replace("fednmf join", f"fednmf join --propose {number}.json")
+        path = os.pathsep.join([str(Path(pages.BINARY).resolve().parent), os.environ["PATH"]])
+        done = subprocess.run(["bash", "-c", command], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+        assert done.returncode == 0, command + done.stderr
+    assert proposed
+
+
 @pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
 def test_a_notebook_has_the_blocks_of_its_page(page, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")

@@ -19,10 +19,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 
 pub use self::args::{Cli, Command};
-use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
 use fednmf_base::warning;
 use fednmf_comm as comm;
-use fednmf_comm::Communicator;
+use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_driver as driver;
 use fednmf_files::formats::detect;
 use fednmf_files::hdf5_probe;
@@ -368,6 +368,31 @@ pub fn answer(request: &Request) -> Result<Option<String>> {
         }
         _ => return Ok(None),
     }))
+}
+
+const COMMAND_LINE: MessageTag = MessageTag::new("command line", Payload::Metadata);
+
+/// Compares the command lines of the ranks, which work together by the same settings. Collective.
+///
+/// # Errors
+/// On all ranks, if one differs from that of rank 0.
+pub fn check_command_lines(comm: &Communicator) -> SharedResult<()> {
+    let own: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    // Its few bytes are not those of the method.
+    let comm = comm.with_new_ledger();
+    let first = comm.broadcast_value(COMMAND_LINE, own.clone());
+    let alike = if own == first {
+        Ok(())
+    } else {
+        Err(Error::input(format!(
+            "rank {} was started with '{}', and rank 0 with '{}'; start all ranks by one command, where {{party}} in --input stands \
+             for the number of a file",
+            comm.rank(),
+            own.join(" "),
+            first.join(" ")
+        )))
+    };
+    comm.agree_on_error(alike)
 }
 
 /// Performs the request on all ranks of `comm` and returns the exit code. Collective.

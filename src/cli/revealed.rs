@@ -82,7 +82,7 @@ fn list<'a>(messages: impl Iterator<Item = &'a MessageSpec>) -> String {
     for w in messages {
         let (names, name) = match w.kind.strip_prefix(EVALUATION) {
             _ if w.kind == data::STATISTICS.kind => {
-                loading = "while loading sum, norm and number of entries";
+                loading = "while loading sum, norm and number of nonzeros";
                 continue;
             }
             Some(name) => (&mut evaluation, name),

@@ -142,7 +142,8 @@ impl AccountArgs {
         }
         let unit = if self.dp == NoiseKind::Xor { "chance of a flip" } else { "sensitivities" };
         let mut out = format!(
-            "{:?} noise: {noise:.6} ({unit}), delta {}; hidden is {}, or with secure-hals {}, with --transpose {}\n\n\
+            "{:?} noise: {noise:.6} ({unit}), delta {}\n\
+             What epsilon protects: {}. With secure-hals: {}, or with --transpose {}.\n\n\
              releases  epsilon\n",
             self.dp,
             self.delta,

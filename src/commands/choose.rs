@@ -400,7 +400,7 @@ fn text(
     }
     match choice {
         Some(choice) => {
-            let _ = writeln!(out, "\nrecommended: k = {}, since {}.", choice.k, choice.reasons.join("; "));
+            let _ = writeln!(out, "\nrecommended: k = {}. {}", choice.k, choice.explanation());
         }
         None => out.push_str("\nrecommended: none\n"),
     }

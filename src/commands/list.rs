@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::terminal::{fitted, width_of, wrapped};
 use fednmf_methods::description::{Description, MessageSpec, Partition};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
@@ -98,6 +99,7 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
     }
     let forms: Vec<String> = m.forms.iter().map(|f| format!("{f:?}").to_lowercase()).collect();
     let _ = writeln!(out, "paper: {}", m.paper);
+    let _ = writeln!(out, "when to use it, costs and risks: docs/guide/algorithms/{}.md in the source", m.name);
     let _ = writeln!(out, "data: {}, {}", m.partition.describe(), forms.join(" or "));
     let _ = writeln!(out, "an iteration: {}", m.unit.describe());
     if let Some(unit) = m.protects() {
@@ -114,15 +116,9 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
         let _ = writeln!(out, "\nLimits: {first}\n{second}");
     }
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
-    for w in m.all_messages() {
-        let line = format!("{} ({}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
-        let mut indent = "  ";
-        for part in wrapped(&line, width_of(std::io::stdout()).map_or(usize::MAX, |width| width.saturating_sub(4))) {
-            let _ = writeln!(out, "{indent}{part}");
-            indent = "    ";
-        }
-    }
-    out
+    // A pager is a pipe, and a line for each message would be wider than any screen.
+    let rows: Vec<[String; 5]> = m.all_messages().map(|w| row(m, w)).collect();
+    out + &by_protection(HEADING, &rows, width_of(std::io::stdout()).unwrap_or(WIDTH))
 }
 
 /// The message table of a method as text.
@@ -135,71 +131,93 @@ fn row(m: &Description, w: &MessageSpec) -> [String; 5] {
     [w.kind.into(), w.payload.name().into(), w.shape.into(), w.when.into(), m.protection(w)]
 }
 
-/// Messages as text: what, payload, shape, how often, protection. On a terminal, cells are wrapped to its width; `stream` is where
-/// the text goes.
+/// The columns of a table of messages.
+const HEADING: [&str; 5] = ["what", "payload", "shape", "how often", "protection"];
+/// The width of text that does not go to a terminal but will be read.
+const WIDTH: usize = 100;
+
 fn table(messages: impl Iterator<Item = [String; 5]>, stream: impl AsFd) -> String {
-    let heading = ["what", "payload", "shape", "how often", "protection"].map(String::from);
-    aligned(&std::iter::once(heading).chain(messages).collect::<Vec<_>>(), stream)
+    message_lines(HEADING, &messages.collect::<Vec<_>>(), stream)
 }
 
-/// Rows in aligned columns, as wide as the terminal that `stream` may be.
-pub(super) fn aligned<const N: usize>(rows: &[[String; N]], stream: impl AsFd) -> String {
-    fitted(rows, width_of(stream).unwrap_or(usize::MAX))
-}
-
-/// Rows in aligned columns with two blanks between them. The widest columns are wrapped until a line has `width` characters, or no
-/// column is wider than eight.
-fn fitted<const N: usize>(rows: &[[String; N]], width: usize) -> String {
-    const NARROWEST: usize = 8;
-    let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let mut widths: [usize; N] = std::array::from_fn(longest);
-    while widths.iter().sum::<usize>() + 2 * N - 2 > width
-        && let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > NARROWEST)
-    {
-        *widest -= 1;
-    }
-    let mut out = String::new();
-    for row in rows {
-        let cells: Vec<Vec<String>> = row.iter().zip(widths).map(|(cell, width)| wrapped(cell, width)).collect();
-        for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
-            let parts = cells
-                .iter()
-                .zip(widths)
-                .map(|(cell, width)| format!("{:width$}", cell.get(line).map_or("", String::as_str)));
-            let _ = writeln!(out, "{}", parts.collect::<Vec<_>>().join("  ").trim_end());
+/// Messages as text, whose second column is the payload and the fifth the protection: a line each, and on a terminal as in
+/// [`by_protection`]. `stream` is where the text goes.
+pub(super) fn message_lines<const N: usize>(heading: [&str; N], rows: &[[String; N]], stream: impl AsFd) -> String {
+    match width_of(stream) {
+        Some(width) => by_protection(heading, rows, width),
+        None => {
+            let rows: Vec<Vec<&str>> = std::iter::once(heading.to_vec())
+                .chain(rows.iter().map(|row| row.iter().map(String::as_str).collect()))
+                .collect();
+            aligned(&rows, usize::MAX).concat()
         }
+    }
+}
+
+/// Messages below their protection, without the payload: what is in the clear first, what is public last.
+fn by_protection<const N: usize>(heading: [&str; N], rows: &[[String; N]], width: usize) -> String {
+    const PROTECTION: usize = 4;
+    let shown = |row: &[&str; N]| -> Vec<String> {
+        let columns = (0..N).filter(|column| ![1, PROTECTION].contains(column));
+        columns
+            .enumerate()
+            .map(|(i, column)| if i == 0 { format!("  {}", row[column]) } else { row[column].into() })
+            .collect()
+    };
+    let mut all = vec![heading];
+    all.extend(rows.iter().map(|row| row.each_ref().map(String::as_str)));
+    let cells: Vec<Vec<String>> = all.iter().map(shown).collect();
+    let cells: Vec<Vec<&str>> = cells.iter().map(|row| row.iter().map(String::as_str).collect()).collect();
+    let lines = aligned(&cells, width);
+    let mut protections: Vec<&str> = Vec::new();
+    for row in &all[1..] {
+        if !protections.contains(&row[PROTECTION]) {
+            protections.push(row[PROTECTION]);
+        }
+    }
+    protections.sort_by_key(|text| (text.starts_with("public"), !text.starts_with("in the clear")));
+    let mut out = lines[0].clone();
+    for protection in protections {
+        let _ = writeln!(out, "\n{}", fitted(protection, width));
+        let own = all.iter().zip(&lines).skip(1).filter(|(row, _)| row[PROTECTION] == protection);
+        own.for_each(|(_, line)| out.push_str(line));
     }
     out
 }
 
-/// Breaks text into lines of at most `width` characters, between words if possible. At least one line.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut length = 0;
-    for word in text.split(' ') {
-        let letters: Vec<char> = word.chars().collect();
-        if length > 0 && length + 1 + letters.len() > width {
-            lines.push(String::new());
-            length = 0;
-        } else if length > 0 {
-            lines.last_mut().expect("a line").push(' ');
-            length += 1;
-        }
-        for letter in letters {
-            if length == width {
-                lines.push(String::new());
-                length = 0;
-            }
-            lines.last_mut().expect("a line").push(letter);
-            length += 1;
-        }
+/// Rows in aligned columns with two blanks between them, each as one line or several. The widest columns are wrapped between words
+/// until a line has `width` characters.
+fn aligned(rows: &[Vec<&str>], width: usize) -> Vec<String> {
+    let columns = rows.first().map_or(0, Vec::len);
+    // Blanks before the first word are an indent.
+    let indent = |cell: &str| cell.len() - cell.trim_start().len();
+    let widest = |column: usize, of: &dyn Fn(&str) -> usize| rows.iter().map(|row| of(row[column])).max().unwrap_or(0);
+    let length = |text: &str| text.chars().count();
+    let word = |cell: &str| indent(cell) + cell.split(' ').map(length).max().unwrap_or(0);
+    let mut widths: Vec<usize> = (0..columns).map(|column| widest(column, &length)).collect();
+    let least: Vec<usize> = (0..columns).map(|column| widest(column, &word)).collect();
+    while widths.iter().sum::<usize>() + 2 * columns.max(1) - 2 > width
+        && let Some(column) = (0..columns).filter(|&c| widths[c] > least[c]).max_by_key(|&c| widths[c])
+    {
+        widths[column] -= 1;
     }
-    lines
-}
-
-/// The width of the terminal, if a stream is one.
-fn width_of(stream: impl AsFd) -> Option<usize> {
-    terminal_size::terminal_size_of(stream).map(|(width, _)| width.0.into())
+    let broken = |(cell, width): (&&str, &usize)| -> Vec<String> {
+        let indent = indent(cell);
+        let lines = wrapped(cell.trim_start(), width - indent);
+        lines.into_iter().map(|line| format!("{:indent$}{line}", "")).collect()
+    };
+    let text = |row: &Vec<&str>| {
+        let cells: Vec<Vec<String>> = row.iter().zip(&widths).map(broken).collect();
+        let mut out = String::new();
+        for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
+            let part =
+                |(cell, width): (&Vec<String>, &usize)| format!("{:width$}", cell.get(line).map_or("", String::as_str));
+            let parts: Vec<String> = cells.iter().zip(&widths).map(part).collect();
+            let _ = writeln!(out, "{}", parts.join("  ").trim_end());
+        }
+        out
+    };
+    rows.iter().map(text).collect()
 }
 
 #[cfg(test)]
@@ -224,21 +242,18 @@ mod tests {
     }
 
     #[test]
-    fn tables_fit_the_terminal() {
-        assert_eq!(wrapped("to be or not", 5), ["to be", "or", "not"]);
-        assert_eq!(wrapped("abcdefg hi", 4), ["abcd", "efg", "hi"]);
-        assert_eq!(wrapped("", 4), [""]);
-        let m = registry::find("secure-hals").unwrap().description();
-        let rows: Vec<[String; 5]> = m.all_messages().map(|w| row(m, w)).collect();
-        let narrow = fitted(&rows, 100);
-        assert!(narrow.lines().all(|line| line.chars().count() <= 100), "{narrow}");
-        // Nothing is lost, and a pipe gets one line for each message.
-        let letters = |text: &str| {
-            let mut all: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
-            all.sort_unstable();
-            all
-        };
-        let wide = fitted(&rows, usize::MAX);
-        assert_eq!((wide.lines().count(), letters(&narrow)), (rows.len(), letters(&wide)));
+    fn tables_of_messages_fit_the_terminal() {
+        for method in registry::descriptions() {
+            let rows: Vec<[String; 5]> = method.all_messages().map(|w| row(method, w)).collect();
+            for width in [80, 100] {
+                let text = by_protection(HEADING, &rows, width);
+                assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+                // Each word of each message is there, and each protection once.
+                let words: Vec<&str> = text.split_whitespace().collect();
+                let shown = rows.iter().flat_map(|row| [&row[0], &row[2], &row[3]]);
+                assert!(shown.flat_map(|cell| cell.split(' ')).all(|word| words.contains(&word)), "{text}");
+                assert_eq!(text.matches("\npublic: ").count(), 1, "{text}");
+            }
+        }
     }
 }

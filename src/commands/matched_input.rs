@@ -223,9 +223,11 @@ impl<'a> OpenedInput<'a> {
         let k = comm.agree_on_error(self.check_shapes(u.shape(), v.shape()))?;
         let sizes = [u, v].into_iter().find_map(Factor::part_sizes);
         self.check_parts(sizes.as_deref()).map_err(Error::on_all_ranks)?;
-        comm.agree_on_error(run.check_orientation(path, shape, transposed))?;
         let matched = || {
             let known = stored.names();
+            if !(are_named(&self.names.rows, &known.rows) && are_named(&self.names.columns, &known.columns)) {
+                run.check_orientation(path, shape, transposed)?;
+            }
             let rows = order(path, "row", self.names.rows.as_deref(), known.rows.as_deref())?;
             let columns = order(path, "column", self.names.columns.as_deref(), known.columns.as_deref())?;
             Ok((rows, columns, run.reordered(&known, &self.names, shape)))
@@ -247,10 +249,15 @@ impl<'a> OpenedInput<'a> {
     /// The same on all ranks, if shape, names or orientation differ.
     pub fn match_columns(self, v: &Factor<'_>, comm: &Communicator) -> Result<MatchedInput<'a>> {
         let (v_rows, k) = v.shape();
-        let columns = if comm.is_root() { self.order_of_columns(v_rows) } else { Ok(Order::Same) };
+        let matched = || {
+            let StoredFactors { path, stored, run } = self.factors;
+            if !are_named(&self.names.columns, &stored.names().columns) {
+                run.check_orientation(path, self.shape(), self.spec.transpose)?;
+            }
+            self.order_of_columns(v_rows)
+        };
+        let columns = if comm.is_root() { matched() } else { Ok(Order::Same) };
         let columns = comm.broadcast_value(NAMES, comm.agree_on_error(columns)?);
-        let StoredFactors { path, run, .. } = self.factors;
-        comm.agree_on_error(run.check_orientation(path, self.shape(), self.spec.transpose))?;
         let orders = Orders { differ_from_run: [true, columns.differs()], rows: Order::Same, columns };
         Ok(MatchedInput { opened: self, k, v_rows, orders })
     }
@@ -274,7 +281,7 @@ impl<'a> OpenedInput<'a> {
             () if self.spec.table.format == TableFormat::Triples => {
                 "; give the matrix that they were made of, or compare single values, as of a test set, with 'fednmf predict'".to_string()
             }
-            () => "; give the matrix that they were made of".to_string(),
+            () => format!("; give the matrix that they were made of, {}", if self.spec.transpose { "with --transpose only if the run had it" } else { "with --transpose if the run had it" }),
         };
         Err(self.factors.error(format!(
             "U is {} x {} and V {} x {}, which does not fit a matrix of {m} x {n}{hint}",
@@ -332,6 +339,12 @@ impl<'a> OpenedInput<'a> {
         }
         order(path, "column", new, known.as_deref())
     }
+}
+
+/// Whether both have names that show which belong together.
+fn are_named(new: &Option<Vec<String>>, known: &Option<Vec<String>>) -> bool {
+    let both = new.as_deref().zip(known.as_deref());
+    both.is_some_and(|(new, known)| !names::are_numbers(new) || !names::are_numbers(known))
 }
 
 /// The order in which the rows of a stored factor belong to a matrix whose rows or columns (`what`) have these names.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
 use fednmf_base::unfinished::Access;
-use fednmf_base::warning::note;
+use fednmf_base::warning::{note, warn};
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{AGREEMENT, CONTROL, Communicator, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
@@ -21,7 +21,7 @@ use fednmf_driver::progress::Progress;
 use fednmf_files as data;
 #[cfg(feature = "sites")]
 use fednmf_files::names;
-use fednmf_files::names::Names;
+use fednmf_files::names::{Names, unmatched};
 use fednmf_files::{InputSpec, PARTY, Source, highest_party, party_path};
 use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
 use fednmf_methods::federated::few_values::EntryFacts;
@@ -220,7 +220,11 @@ impl JointPrograms {
         };
         comm.agree_on_error(alike)?;
         if has_parties {
-            compare_used(genes, comm)?;
+            compare_used(
+                genes,
+                "or in another order: prepare the files of --tpm together, with --common-columns",
+                comm,
+            )?;
         }
         if parties.count == 2 {
             progress.warn(
@@ -298,6 +302,9 @@ impl JointPrograms {
             return Err(Error::input(format!(
                 "--tpm {tpm}: has other cells than {cells}, or others in this order; prepare both from one file"
             )));
+        }
+        if let Some(text) = unmatched("cell", names.rows.as_deref(), "--tpm has", all.rows.as_deref()) {
+            warn(&text);
         }
         let places = places(&names, &all).map_err(|why| {
             Error::input(format!("--tpm {tpm}: {why}; prepare it as --input, without --variable-columns"))

@@ -30,6 +30,8 @@ pub struct Provenance {
     pub beta: Option<f64>,
     scale: Scale,
     binarize: Option<Threshold>,
+    /// The least entry that became 1, where the run has kept it.
+    least_one: Option<f64>,
     pub missing: Missing,
     /// The penalties on the factors.
     pub regularization: RegularizationParams,
@@ -81,9 +83,10 @@ impl Provenance {
             (true, Some(divisor)) => Scale::By(divisor),
             (true, None) => Scale::Max,
         };
-        // A quantile became a threshold on the data of the run.
-        let threshold = parameter("binarize_threshold").and_then(Value::as_f64).map(Threshold::At);
-        let given = threshold.or_else(|| parameter("binarize").and_then(Threshold::from_json));
+        // A quantile became a threshold on the data of the run, and a number that of their precision.
+        let threshold = parameter("binarize_threshold").and_then(Value::as_f64);
+        let given = parameter("binarize").and_then(Threshold::from_json);
+        let given = if let Some(Threshold::At(_)) = given { given } else { threshold.map(Threshold::At).or(given) };
         let in_f32 = parameter("precision").is_some_and(|precision| precision == "f32");
         let binarize = given.map(|threshold| if in_f32 { threshold.of_f32() } else { threshold });
         let missing = match parameter("missing").and_then(Value::as_str) {
@@ -109,6 +112,7 @@ impl Provenance {
             beta,
             scale,
             binarize,
+            least_one: threshold,
             regularization,
             volume: VolumeParams { min_volume: parameter("min_volume").and_then(Value::as_f64).unwrap_or(0.0) },
             own_penalty: parameter("own_penalty").and_then(Value::as_f64),
@@ -283,11 +287,10 @@ impl Provenance {
 
     /// An entry of the data as the run saw it; `None` if the threshold of --binarize is not known.
     pub fn seen(&self, entry: f64) -> Option<f64> {
-        match self.binarize {
-            None => Some(entry),
-            Some(Threshold::At(least)) => Some(f64::from(u8::from(entry >= least))),
-            Some(Threshold::Quantile(_)) => None,
-        }
+        let divisor = if let Scale::By(divisor) = self.scale { divisor } else { 1.0 };
+        let Some(threshold) = self.binarize else { return Some(entry) };
+        let least = self.least_one.or(threshold.given())?;
+        Some(f64::from(u8::from(entry / divisor >= least)))
     }
 
     /// The largest entry, by which the run divided its matrix; 1 if it did not.

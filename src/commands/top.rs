@@ -1,7 +1,7 @@
 //! `fednmf top`: the rows of a factor with the largest weights in each component, or the specific ones, or those that mark it.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,7 +9,7 @@ use ndarray::Array2;
 use serde_json::json;
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
-use fednmf_base::stdout::print_table;
+use fednmf_base::stdout::print;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
@@ -88,7 +88,8 @@ pub fn top(args: &TopArgs, comm: &Communicator) -> Result<i32> {
         if as_json { seal(out) } else { Ok(()) }
     };
     match &args.output {
-        None => print_table(&text)?,
+        None if !as_json && std::io::stdout().is_terminal() => print(&names(&lists, &rows))?,
+        None => print(&text)?,
         Some(path) => unfinished::replace(path, Access::as_of([&args.factors]), write)
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
     }
@@ -155,6 +156,16 @@ fn table(lists: &[Vec<Top>], rows: &FactorRows) -> String {
             let name = rows.cell(top.row);
             let _ = writeln!(out, "{component}\t{}\t{name}\t{}\t{}", rank + 1, top.weight, top.score);
         }
+    }
+    out
+}
+
+/// The names without their numbers, a line for each component.
+fn names(lists: &[Vec<Top>], rows: &FactorRows) -> String {
+    let mut out = String::from("component  names, in descending order\n");
+    for (component, list) in lists.iter().enumerate() {
+        let listed: Vec<String> = list.iter().map(|top| rows.cell(top.row)).collect();
+        let _ = writeln!(out, "{component:<9}  {}", listed.join(", "));
     }
     out
 }

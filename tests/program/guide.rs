@@ -40,6 +40,19 @@ fn pages() -> Vec<PathBuf> {
     all
 }
 
+/// The documents outside the guide.
+const DOCUMENTS: [&str; 9] = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "ARCHITECTURE.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+    "packaging/README.md",
+    "bench/README.md",
+    "examples/README.md",
+];
+
 /// Link targets that are not URLs.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let ends = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -60,17 +73,7 @@ fn every_algorithm_has_a_page_and_every_link_has_a_target() {
         let told = told.to_lowercase();
         assert!(["costs", "reveals"].iter().all(|word| told.contains(word)), "{page}: what it costs or reveals");
     }
-    let documents = [
-        "README.md",
-        "CONTRIBUTING.md",
-        "ARCHITECTURE.md",
-        "SECURITY.md",
-        "CODE_OF_CONDUCT.md",
-        "packaging/README.md",
-        "bench/README.md",
-    ]
-    .map(|name| root().join(name));
-    for path in pages().into_iter().chain(documents) {
+    for path in pages().into_iter().chain(DOCUMENTS.map(|name| root().join(name))) {
         for link in links(&text(&path)) {
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
             let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
@@ -82,6 +85,61 @@ fn every_algorithm_has_a_page_and_every_link_has_a_target() {
             path.file_name().is_some_and(|name| name == "SUMMARY.md") || !path.starts_with(root().join("docs"));
         let name = path.strip_prefix(root().join("docs")).unwrap_or(&path).display().to_string();
         assert!(listed || summary.contains(&format!("({name})")), "docs/SUMMARY.md does not list {name}");
+    }
+}
+
+/// The prose of a document in paragraphs: without blocks of code, tables and headings. Code in a line is a word.
+fn paragraphs(document: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut in_code = false;
+    for line in document.lines().map(str::trim) {
+        in_code ^= line.starts_with("```");
+        let item = line
+            .strip_prefix("- ")
+            .or_else(|| line.split_once(". ").filter(|(n, _)| n.parse::<u8>().is_ok()).map(|i| i.1));
+        let ends = line.is_empty() || line.starts_with(['#', '|', '<', '!']) || line.starts_with("```");
+        if ends || in_code || item.is_some() {
+            all.push(String::new());
+        }
+        if !ends && !in_code {
+            let last = all.last_mut().expect("a paragraph");
+            *last += item.unwrap_or(line);
+            last.push(' ');
+        }
+    }
+    let plain = |text: String| {
+        let words = text.split('`').enumerate().map(|(i, part)| if i % 2 == 1 { "code" } else { part });
+        let text = words.collect::<String>();
+        let mut parts = text.split("](");
+        let first = parts.next().unwrap_or_default().to_string();
+        first + &parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest)).collect::<String>()
+    };
+    all.into_iter().filter(|text| !text.is_empty()).map(plain).collect()
+}
+
+/// A sentence that must be read twice is too long.
+#[test]
+fn sentences_are_short() {
+    let ends = |word: &str| {
+        let word = word.trim_end_matches([')', '"', '*', '”']);
+        word.ends_with(['.', '!', '?', ':']) && !["al.", "e.g.", "i.e.", "cf."].contains(&word)
+    };
+    let generated = ["docs/reference.md", "docs/reference/command-line.md", "docs/reference/python.md"];
+    let documents = pages().into_iter().filter(|path| !generated.iter().any(|page| path.ends_with(page)));
+    for path in documents.chain(DOCUMENTS.map(|name| root().join(name))) {
+        let mut lengths = Vec::new();
+        for paragraph in paragraphs(&text(&path)) {
+            let words: Vec<&str> = paragraph
+                .split_whitespace()
+                .filter(|word| word.contains(char::is_alphanumeric) || ends(word))
+                .collect();
+            for sentence in words.split_inclusive(|word| ends(word)) {
+                lengths.push(sentence.len());
+                assert!(sentence.len() <= 30, "{}: {} words: {}", path.display(), sentence.len(), sentence.join(" "));
+            }
+        }
+        let mean = lengths.iter().sum::<usize>() as f64 / lengths.len().max(1) as f64;
+        assert!(mean <= 18.0, "{}: {mean:.1} words a sentence", path.display());
     }
 }
 

@@ -485,8 +485,7 @@ fn a_run_has_a_guarantee_as_a_whole_unless_more_is_shared() {
     assert!(one_file["privacy"]["verdict"].as_str().unwrap().contains("one file, which all ranks read"), "{one_file}");
     let text = run(0, line).run().stdout;
     assert!(
-        text.contains("guarantee")
-            && text.contains("formal: one row of your file (--transpose makes it a column), replaced by any other"),
+        text.contains("guarantee") && text.contains("formal: one row of your file, replaced by any other"),
         "{text}"
     );
     run(0, &format!("{line} --tol 1e-3")).refused(&["--tol", "--eval-every 10"]);

@@ -10,7 +10,7 @@ use crate::common::{data, fednmf, save_npy};
 /// Four blocks with noise.
 const BLOCKS: &str = "synthetic:blocks,m=90,n=60,k=4,noise=0.05,seed=3";
 
-/// The text of a page; panics if it is not well formed or refers to something outside.
+/// The text of a page; panics if it is not well formed, refers to something outside, or lacks what screen readers need.
 fn page(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
@@ -31,7 +31,31 @@ fn page(path: &Path) -> String {
         }
     }
     assert!(!text.contains("url(") && !text.contains("@import") && !text.contains("NaN"));
+    readable_aloud(&document);
     text
+}
+
+/// What axe checks in a browser and this test can: language, landmark, headings in order, unique names, labelled tables.
+fn readable_aloud(document: &roxmltree::Document<'_>) {
+    let all = |name: &'static str| document.descendants().filter(move |node| node.tag_name().name() == name);
+    assert!(document.root_element().attribute("lang") == Some("en") && all("main").count() == 1);
+    assert!(all("head").flat_map(|head| head.children()).any(|node| node.tag_name().name() == "title"));
+    let levels = document.descendants().filter_map(|node| node.tag_name().name().strip_prefix('h')?.parse::<u8>().ok());
+    let levels: Vec<u8> = levels.collect();
+    assert!(levels[0] == 1 && levels[1..].iter().all(|level| *level > 1), "{levels:?}");
+    assert!(levels.windows(2).all(|pair| pair[1] <= pair[0] + 1), "{levels:?}");
+    for name in ["id", "aria-label"] {
+        let values: Vec<&str> = document.descendants().filter_map(|node| node.attribute(name)).collect();
+        let unique: std::collections::BTreeSet<&str> = values.iter().copied().collect();
+        assert!(values.len() == unique.len() && !unique.contains(""), "{name}: {values:?}");
+    }
+    for table in all("table") {
+        let region = table.parent().unwrap();
+        let has = |name: &str| region.attribute(name).is_some();
+        assert!(has("tabindex") && has("aria-label") && region.attribute("role") == Some("region"));
+    }
+    assert!(all("th").all(|head| head.attribute("scope") == Some("col")));
+    assert!(all("details").all(|part| part.first_element_child().is_some_and(|c| c.tag_name().name() == "summary")));
 }
 
 fn ids(page: &str) -> Vec<&str> {
@@ -263,12 +287,11 @@ fn the_unit_of_errors_of_divided_entries_is_told() {
     for scale in ["max", "none"] {
         let run = fednmf(0, &format!("-k 2 --max-iters 5 --scale {scale} --input")).arg(at("x.npy"));
         run.arg("--report").arg(at("r.html")).ok();
-        let page = std::fs::read_to_string(at("r.html")).unwrap();
-        assert_eq!(page.contains(words), scale == "max");
+        assert_eq!(page(&at("r.html")).contains(words), scale == "max");
         let folder = at(&format!("sweep-{scale}"));
         let sweep = fednmf(0, &format!("sweep --k 1,2 --runs 2 --max-iters 5 --scale {scale} --input"));
         let done = sweep.arg(at("x.npy")).arg("--output").arg(&folder).run();
-        let page = std::fs::read_to_string(folder.join("sweep.html")).unwrap();
+        let page = page(&folder.join("sweep.html"));
         assert_eq!([done.stdout.contains(words), page.contains(words)], [scale == "max"; 2], "{}", done.stdout);
         let numbers = std::fs::read_to_string(folder.join("sweep.json")).unwrap();
         assert_eq!(numbers.contains("\"scale_divisor\": 10.0"), scale == "max", "{numbers}");

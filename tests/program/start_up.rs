@@ -2,13 +2,15 @@
 //! other one, and rows of factors are sent only to the rank that writes them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::tempdir;
 
 use fednmf_comm::even_part;
 
-use crate::common::{fednmf, write_circulant};
+use crate::common::{fednmf, finish, launch, write_circulant};
 
 /// Bytes for each other rank that a rank may send or receive of one kind: a few names and sizes in JSON, and of the
 /// summary the times of a rank.
@@ -92,4 +94,19 @@ fn processes_that_do_not_find_each_other_are_refused() {
     assert!(later.code == Some(2) && later.stderr.is_empty(), "{later:?}");
     let first = of_rank("0").run();
     assert!(first.code == Some(0) && first.stderr.contains("MPI connects this process to no other"), "{first:?}");
+}
+
+/// With settings of their own, ranks would wait for each other for ever, or compute nobody knows what.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn ranks_with_other_command_lines_are_refused() {
+    let binary = env!("CARGO_BIN_EXE_fednmf");
+    let one = "-k 2 --max-iters 2 --quiet --input synthetic:planted,m=20,n=12";
+    for other in [one.replace("-k 2", "-k 3"), format!("{one} --seed 1"), one.replace("m=20", "m=30"), "-k".into()] {
+        let mut command = launch(1, Path::new(binary));
+        command.args(one.split(' ')).args([":", "-n", "1", binary]).args(other.split(' '));
+        let output = finish(command.spawn().unwrap(), Duration::from_secs(60), &other);
+        assert_eq!(output.code, Some(2), "{other}: {output:?}");
+        assert!(output.stderr.contains(&format!("rank 1 was started with '{other}'")), "{output:?}");
+    }
 }

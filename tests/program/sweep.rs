@@ -685,7 +685,7 @@ fn what_cannot_be_resampled_is_refused() {
     let none = dir.path().join("none").display().to_string();
     for (words, why) in [
         (format!("--input {BLOCKS}"), &["--resample", "only counts", "row 0, column 0 is not a whole number"][..]),
-        (format!("--input {sparse} --scale max"), &["--resample", "not a whole number"]),
+        (format!("--input {sparse} --scale max"), &["--resample", "--scale"]),
         (format!("--input {sparse} --binarize 1"), &["--resample", "--binarize"]),
         (format!("--input {sparse} --missing zero-unobserved"), &["--resample", "zero-unobserved"]),
         (format!("--input {sparse} --loss is"), &["zero"]),

@@ -7,6 +7,7 @@ pub mod file_lock;
 pub mod host;
 pub mod parameters;
 pub mod stdout;
+pub mod terminal;
 pub mod unfinished;
 pub mod units;
 pub mod warning;

@@ -3,15 +3,17 @@
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use crate::error::{Error, Result};
+use crate::terminal::{fitted, width_of};
 use crate::units::{short, thousands};
 
-/// Prints text as it is.
+/// Prints text, with lines that fit if it goes to a terminal.
 ///
 /// # Errors
 /// If standard output cannot be written, for example on a full disk. A closed pipe (`fednmf list | head`) is no error.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let fitting = width_of(&out).map(|width| fitted(text, width));
+    match out.write_all(fitting.as_deref().unwrap_or(text).as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Error::failed(format!("the result cannot be printed: standard output is not writable ({e})")))
         }

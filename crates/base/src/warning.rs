@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::OnceLock;
 
+use crate::terminal::{fitted, width_of};
+
 /// Whether `--color` asks for colours or forbids them.
 static ASKED: OnceLock<bool> = OnceLock::new();
 
@@ -26,14 +28,17 @@ impl Kind {
         }
     }
 
-    /// A message of this kind, in colour on a terminal.
+    /// A message of this kind: on a terminal in colour, with lines that fit.
     pub fn line(self, text: &str) -> String {
-        self.styled(text, in_colour(std::io::stderr().is_terminal()))
+        let stderr = std::io::stderr();
+        self.styled(text, in_colour(stderr.is_terminal()), width_of(stderr))
     }
 
-    fn styled(self, text: &str, colour: bool) -> String {
+    fn styled(self, text: &str, colour: bool, width: Option<usize>) -> String {
         let (word, style) = self.word();
-        if colour { format!("\x1b[{style}m{word}\x1b[0m {text}") } else { format!("{word} {text}") }
+        let line = format!("{word} {text}");
+        let line = width.map_or_else(|| line.clone(), |width| fitted(&line, width));
+        if colour { line.replacen(word, &format!("\x1b[{style}m{word}\x1b[0m"), 1) } else { line }
     }
 }
 
@@ -80,8 +85,9 @@ mod tests {
 
     #[test]
     fn colour_is_for_terminals_that_want_it() {
-        assert_eq!(Kind::Warning.styled("x", false), "warning: x");
-        assert_eq!(Kind::Error.styled("x", true), "\x1b[1;31merror:\x1b[0m x");
+        assert_eq!(Kind::Warning.styled("x", false, None), "warning: x");
+        assert_eq!(Kind::Error.styled("x", true, None), "\x1b[1;31merror:\x1b[0m x");
+        assert_eq!(Kind::Note.styled(&"word ".repeat(9), false, Some(32)).lines().count(), 2);
         let colours =
             |no_color: Option<&str>, term: Option<&str>| super::colours(no_color.map(OsStr::new), term.map(OsStr::new));
         assert!(colours(None, Some("xterm")) && colours(Some(""), None));

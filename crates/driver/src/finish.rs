@@ -359,7 +359,8 @@ fn text_summary(
         party_bytes: planned.is_private().then(|| end["party_bytes"].as_u64().unwrap_or(0)),
     };
     let privacy = dp::lines(&end["privacy"]);
-    let ones = start["params"]["binarize_threshold"].as_f64();
+    let is_quantile = start["params"]["binarize"].is_string();
+    let ones = start["params"]["binarize_threshold"].as_f64().filter(|_| is_quantile);
     // A quantile is the next larger number after an entry, which has fewer digits.
     let above =
         ones.map(f64::next_down).filter(|below| below.to_string().len() < ones.unwrap_or(0.0).to_string().len());

@@ -43,9 +43,10 @@ impl<T: Real> Loaded<T> {
         self.planned.parties.hosted(rank).filter_map(|party| Some((party, parts.get(party)?.clone()))).collect()
     }
 
-    /// The threshold of `--binarize` if the data decided it.
-    pub fn quantile_threshold(&self) -> Option<f64> {
-        self.data.threshold.filter(|_| matches!(self.planned.input.binarize, Some(Threshold::Quantile(_))))
+    /// The threshold of `--binarize` if the data decided it, by a quantile or by their rounding.
+    pub fn decided_threshold(&self) -> Option<f64> {
+        let given = self.planned.input.binarize.and_then(Threshold::given);
+        self.data.threshold.filter(|threshold| given != Some(*threshold))
     }
 
     fn warn_of_empty_parties(&mut self) {
@@ -119,7 +120,7 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     let seconds = since.elapsed().as_secs_f64();
     let mut loaded = Loaded { planned, data, grids, seconds, view, progress };
     loaded.warn_of_empty_parties();
-    if let Some(threshold) = loaded.quantile_threshold() {
+    if let (Some(threshold), Some(Threshold::Quantile(_))) = (loaded.data.threshold, loaded.planned.input.binarize) {
         loaded.progress.note(&format!("--binarize: entries from {threshold} on are ones"));
     }
     tell_of_duplicates(loaded.data.duplicates, &loaded.planned.input, &mut loaded.progress);

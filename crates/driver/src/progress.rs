@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use fednmf_base::units::short;
 use fednmf_base::warning::{self, Kind, say};
 use fednmf_methods::metrics::Measure;
 
@@ -141,8 +142,7 @@ impl Progress {
     pub fn finish(&mut self) {
         match &mut self.to {
             To::Nothing => {}
-            // A bar stays: it shows where the run stopped. A spinner leaves nothing.
-            To::Terminal(bar) if bar.length().is_some() => bar.abandon(),
+            // The summary says where the run stopped.
             To::Terminal(bar) => bar.finish_and_clear(),
             To::Log { pace, .. } => print(pace.waiting.take()),
         }
@@ -197,7 +197,7 @@ impl Pace {
     }
 }
 
-/// `  f1 0.934211  rel_error 0.512345  1.20 s  16.3 iterations/s  5 s left`, as far as it is known.
+/// `  F1 0.9342  relative error 0.5123  1.20 s  16.3 iterations/s  5 s left`, as far as it is known.
 fn statistics(
     iter: usize,
     total: Option<usize>,
@@ -205,7 +205,7 @@ fn statistics(
     first: (usize, f64),
     measures: &[(Measure, f64)],
 ) -> String {
-    let measures: String = measures.iter().map(|(measure, x)| format!("  {} {x:.6}", measure.key())).collect();
+    let measures: String = measures.iter().map(|(measure, x)| format!("  {} {}", measure.label(), short(*x))).collect();
     let rate = (iter.saturating_sub(first.0)) as f64 / (seconds - first.1);
     let known = rate.is_finite() && rate > 0.0;
     let places = if rate < 10.0 { 2 } else { usize::from(rate < 100.0) };
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn rate_and_time_left_count_from_the_first_line() {
         let text = statistics(70, Some(100), 6.0, (50, 2.0), &[(Measure::F1, 0.75), (Measure::RelativeError, 0.25)]);
-        assert_eq!(text, "  f1 0.750000  rel_error 0.250000  6.00 s  5.00 iterations/s  6 s left");
+        assert_eq!(text, "  F1 0.7500  relative error 0.2500  6.00 s  5.00 iterations/s  6 s left");
         assert_eq!(statistics(50, None, 2.0, (50, 2.0), &[]), "  2.00 s");
         assert_eq!([59.0, 200.0, 18_420.0].map(duration), ["59 s", "3 min 20 s", "5 h 07 min"]);
     }
@@ -316,7 +316,7 @@ mod tests {
             progress.iteration(20, 4.0, &measures);
         };
         let line = shown(80, Some(40), iterate);
-        assert!(line.contains(" 20/40  f1 0.75") && line.lines().count() == 1 && !line.contains("loading"), "{line}");
+        assert!(line.contains(" 20/40  F1 0.75") && line.lines().count() == 1 && !line.contains("loading"), "{line}");
         assert!(shown(40, Some(40), iterate).lines().all(|line| line.chars().count() <= 40));
         // A sweep counts its runs, and the message of loading is gone.
         let swept = shown(80, None, |progress| {
@@ -324,11 +324,14 @@ mod tests {
             progress.run(3, 28, "k = 6");
         });
         assert!(swept.contains(" 3/28 runs  k = 6") && !swept.contains("loading"), "{swept}");
-        let nothing = shown(80, None, |progress| {
-            progress.loading(1.0);
-            progress.finish();
-        });
-        assert_eq!(nothing.trim(), "");
+        for total in [None, Some(40)] {
+            let nothing = shown(80, total, |progress| {
+                progress.loading(1.0);
+                progress.iteration(1, 0.1, &[]);
+                progress.finish();
+            });
+            assert_eq!(nothing.trim(), "");
+        }
     }
 
     #[test]

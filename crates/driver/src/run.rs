@@ -109,7 +109,7 @@ impl DataRecord {
             checksum: identity::checksum(&loaded.planned, &loaded.data),
             grids: loaded.grids.clone(),
             seconds: loaded.seconds,
-            threshold: loaded.quantile_threshold(),
+            threshold: loaded.decided_threshold(),
             divisor: loaded.data.divisor,
         }
     }

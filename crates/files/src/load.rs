@@ -147,7 +147,7 @@ impl Input {
                 let (blocks, changed): (Vec<_>, Vec<_>) = suppressed.collect::<Result<Vec<_>>>()?.into_iter().unzip();
                 let (all, what) =
                     (changed.iter().sum(), if of_columns { ["row", "rows"] } else { ["column", "columns"] });
-                note(&format!("--suppress-rare: {} of the own data changed", counted(all, what[0], what[1])));
+                note(&format!("--suppress-rare changed {} of the data that stay here", counted(all, what[0], what[1])));
                 blocks
             }
             None => blocks,

@@ -237,12 +237,12 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(
         data::STATISTICS,
-        "sum, norm and number of the entries; without private data their range and hash too",
+        "sum, norm and number of the nonzeros; without private data range and hash of the entries too",
         "once, while loading",
     ),
     MessageSpec::new(
         masked(data::STATISTICS),
-        "sum, norm and number of private entries",
+        "sum, norm and number of the nonzeros of all data",
         "the same, with --secure-sum",
     ),
     MessageSpec::control(KEYS, "32 bytes", "once, while loading, with --secure-sum"),

@@ -30,9 +30,12 @@
   document.querySelectorAll('figure').forEach(figure => {
     const svg = figure.querySelector('svg');
     const title = svg.querySelector('title').textContent;
-    figure.querySelector('figcaption').append(
+    const both = document.createElement('span');
+    both.className = 'save';
+    both.append(
       button('SVG', `Download ${title} as SVG`, () => save(address(svg), figure.id + '.svg')),
       button('PNG', `Download ${title} as PNG`, () => asPng(svg, figure.id + '.png')));
+    figure.querySelector('figcaption').append(both);
   });
   document.querySelectorAll('pre.command').forEach(command => {
     const text = command.textContent;

@@ -231,13 +231,15 @@ fn headline(body: &mut String, numbers: &[(impl AsRef<str>, String)]) {
 /// The headline of a run, and how it was run.
 fn facts(body: &mut String, history: &History) {
     let (start, last, leading) = (&history.start, last(history), leading(std::slice::from_ref(history)));
-    let numbers = [
-        (label(leading, history), value(history, leading).map_or("-".into(), short)),
+    let time = |s: f64| if s < 0.01 { format!("{} ms", short(1000.0 * s)) } else { format!("{} s", short(s)) };
+    let mut numbers: Vec<(String, String)> =
+        value(history, leading).map(|x| (label(leading, history), short(x))).into_iter().collect();
+    numbers.extend([
         ("components".into(), text(&start["k"])),
         ("iterations".into(), count(last, "iter")),
-        ("time".into(), finite(last, "seconds").map_or("-".into(), |s| format!("{} s", short(s)))),
+        ("time".into(), finite(last, "seconds").map_or("-".into(), time)),
         ("size".into(), size(history)),
-    ];
+    ]);
     headline(body, &numbers);
     let mut words = format!("{} on {}", text(&start["algo"]), counted(history.count("ranks"), "rank", "ranks"));
     if is_private(history) {
@@ -473,25 +475,35 @@ fn write_figure(body: &mut String, Figure { id, title, note, svg }: &Figure, att
     );
 }
 
-/// A table; a number is aligned as such, also with a unit or a second one (`3 × 4`), but not a list of numbers.
+/// Whether a cell is a number, also with a unit or a second one (`3 × 4`), but not a list of numbers.
+fn is_number(cell: &str) -> bool {
+    let digits = cell.strip_prefix('-').unwrap_or(cell);
+    digits.starts_with(|c: char| c.is_ascii_digit()) && cell.split(' ').count() <= 3
+}
+
+/// A table; columns of numbers are aligned as such.
 fn table(body: &mut String, name: &str, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    let rows: Vec<Vec<String>> = rows.into_iter().collect();
+    let of_numbers = |column: usize| {
+        let mut known = rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != "-").peekable();
+        known.peek().is_some() && known.all(|cell| is_number(cell))
+    };
+    let class = |column: usize| if of_numbers(column) { " class=\"n\"" } else { "" };
+    let classes: Vec<&str> = (0..head.len()).map(class).collect();
     // A keyboard must be able to scroll it.
     let _ = write!(
         body,
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table><tr>",
         escape(name)
     );
-    head.iter().for_each(|h| {
-        let _ = write!(body, "<th scope=\"col\">{}</th>", escape(h));
+    head.iter().zip(&classes).for_each(|(h, class)| {
+        let _ = write!(body, "<th scope=\"col\"{class}>{}</th>", escape(h));
     });
     body.push_str("</tr>\n");
     for row in rows {
         body.push_str("<tr>");
-        for cell in row {
-            let digits = cell.strip_prefix('-').unwrap_or(&cell);
-            let is_number = digits.starts_with(|c: char| c.is_ascii_digit()) && cell.split(' ').count() <= 3;
-            let class = if is_number { " class=\"n\"" } else { "" };
-            let _ = write!(body, "<td{class}>{}</td>", escape(&cell));
+        for (cell, class) in row.iter().zip(&classes) {
+            let _ = write!(body, "<td{class}>{}</td>", escape(cell));
         }
         body.push_str("</tr>\n");
     }
@@ -586,7 +598,8 @@ fn time(body: &mut String, history: &History, number_of_run: usize) {
         }
     }
     let imbalance = finite(end, "imbalance")
-        .map_or_else(String::new, |x| format!("The slowest rank computed for {:.2} times the mean. ", x));
+        .filter(|_| ranks > 1)
+        .map_or_else(String::new, |x| format!("The slowest rank computed for {x:.2} times the mean. "));
     let streamed = match (end["streamed"]["passes"].as_u64(), finite(&end["streamed"], "wait_seconds")) {
         (Some(passes), Some(seconds)) => format!(
             " The rows of the matrix were read from the file in {passes} passes, which include the work meanwhile; a rank \

@@ -8,9 +8,6 @@ pub const COLOURS: [&str; 10] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07800", "#3a93c8", "#8c6bb1", "#808020", "#c0417f", "#777777"];
 /// Dashes of lines, which tell them apart without colours.
 const DASHES: [&str; 5] = ["none", "7 3", "2 2.5", "9 3 2 3", "14 4"];
-/// The ground of drawings in dark mode, as in style.css.
-#[cfg(test)]
-const DARK: &str = "#1f2226";
 pub const INK: &str = "#222222";
 pub const PALE: &str = "#dddddd";
 
@@ -157,23 +154,50 @@ mod tests {
         assert_eq!((short("abcdef", 4), short("äöü", 3)), ("abc…".to_string(), "äöü".to_string()));
     }
 
-    #[test]
-    fn colours_can_be_seen_on_paper_and_in_the_dark() {
-        // Relative luminance and contrast as WCAG 2 defines them.
+    /// The contrast of two colours, `#rgb` or `#rrggbb`, as WCAG 2 defines it.
+    fn contrast(one: &str, other: &str) -> f64 {
         let luminance = |colour: &str| {
+            let digits = colour.trim_start_matches('#');
+            let width = digits.len() / 3;
             let channel = |i: usize| {
-                let x = f64::from(u8::from_str_radix(&colour[i..i + 2], 16).unwrap()) / 255.0;
+                let digits = &digits[width * i..width * (i + 1)];
+                let x = f64::from(u8::from_str_radix(&digits.repeat(3 - width), 16).unwrap()) / 255.0;
                 if x <= 0.040_45 { x / 12.92 } else { ((x + 0.055) / 1.055).powf(2.4) }
             };
-            0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+            0.2126 * channel(0) + 0.7152 * channel(1) + 0.0722 * channel(2)
         };
-        for colour in COLOURS {
-            for ground in ["#ffffff", DARK] {
-                let (a, b) = (luminance(colour), luminance(ground));
-                let contrast = (a.max(b) + 0.05) / (a.min(b) + 0.05);
-                assert!(contrast >= 3.0, "{colour} on {ground}: {contrast}");
+        let (a, b) = (luminance(one), luminance(other));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    }
+
+    #[test]
+    fn text_and_lines_can_be_seen_on_paper_and_in_the_dark() {
+        let style = include_str!("style.css");
+        let schemes: Vec<&str> = style
+            .split(":root {")
+            .skip(1)
+            .map(|rest| rest.split('}').next().unwrap())
+            .filter(|s| s.contains("--ink"))
+            .collect();
+        assert_eq!(schemes.len(), 2, "light and dark");
+        for scheme in schemes {
+            let colour = |name: &str| scheme.split(&format!("--{name}: ")).nth(1).unwrap().split(';').next().unwrap();
+            for (text, ground) in [
+                ("ink", "page"),
+                ("ink", "card"),
+                ("ink", "button"),
+                ("note", "page"),
+                ("note", "card"),
+                ("card", "ink"),
+            ] {
+                let found = contrast(colour(text), colour(ground));
+                assert!(found >= 4.5, "{text} on {ground}: {found} in {scheme}");
+            }
+            for line in COLOURS {
+                let found = contrast(line, colour("card"));
+                assert!(found >= 3.0, "{line} on a card: {found} in {scheme}");
             }
         }
-        assert!(include_str!("style.css").contains(&format!("--card: {DARK}")));
+        assert_eq!(contrast("#fff", "#000000"), 21.0);
     }
 }

@@ -29,7 +29,7 @@ pub struct ReportArgs {
     /// Files of --output
     #[arg(required = true, value_name = "RESULT")]
     pub results: Vec<PathBuf>,
-    /// The own data of the run; they stay here, and no row of them is in the report
+    /// This party's data of the run; they stay here, and no row of them is in the report
     #[arg(short = 'i', long, value_name = "PATH")]
     pub input: String,
     /// Rows (or columns) like those of the run that were in nobody's data, for the attacks that infer membership

@@ -78,8 +78,8 @@ impl Message {
 
 /// Messages as text for this stream.
 pub fn table(messages: &[Message], stream: impl AsFd) -> String {
-    let heading = ["what", "payload", "size", "how often", "protection", "read by"].map(String::from);
-    list::aligned(&std::iter::once(heading).chain(messages.iter().map(Message::row)).collect::<Vec<_>>(), stream)
+    let heading = ["what", "payload", "size", "how often", "protection", "read by"];
+    list::message_lines(heading, &messages.iter().map(Message::row).collect::<Vec<_>>(), stream)
 }
 
 /// The messages of a factorisation between sites.

@@ -146,23 +146,22 @@ pub fn aligned(
             all.len()
         }
     };
-    compare_used(own.first().and_then(|matrix| matrix.column_names.as_deref()).unwrap_or_default(), comm)?;
+    let used_names = own.first().and_then(|matrix| matrix.column_names.as_deref()).unwrap_or_default();
+    let broken = "so one of them does not follow the protocol; start again with programs of one version";
+    compare_used(used_names, broken, comm)?;
     Ok(Matrices { own, parties, shape: (counts.iter().sum(), used) })
 }
 
-/// Makes sure that all parties use the same columns in the same order, and says how they can be recognised. Collective.
+/// Makes sure that all parties use the same columns in the same order, and says how they can be recognised. If they do not, `why`
+/// ends the message. Collective.
 ///
 /// # Errors
 /// On all ranks, if they do not.
-pub fn compare_used(used: &[String], comm: &Communicator) -> SharedResult<()> {
+pub fn compare_used(used: &[String], why: &str, comm: &Communicator) -> SharedResult<()> {
     let own = (used.len(), names::digest(used));
     let all = comm.all_gather_value(USED_COLUMNS, &own);
     if let Some(other) = (1..all.len()).find(|&rank| all[rank] != all[0]) {
-        let why = format!(
-            "{} uses other columns than {}, so one of them does not follow the protocol; start again with programs of one version",
-            comm.name_of(other),
-            comm.name_of(0)
-        );
+        let why = format!("{} uses other columns than {}, {why}", comm.name_of(other), comm.name_of(0));
         return Err(Error::input(why).on_all_ranks());
     }
     comm.note_agreed(USED_COLUMNS.kind, used.iter().map(String::as_str));

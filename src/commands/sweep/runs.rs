@@ -94,9 +94,11 @@ impl Sweep<'_> {
         if args.binarize.is_some() && args.missing == SweepMissing::ZeroUnobserved {
             return Err(Error::input(ZEROS_OF_BINARIZE));
         }
-        if args.resample.is_some() && (args.binarize.is_some() || args.missing == SweepMissing::ZeroUnobserved) {
+        let prepared = args.binarize.is_some() || args.scale != Scale::None;
+        if args.resample.is_some() && (prepared || args.missing == SweepMissing::ZeroUnobserved) {
             return Err(Error::input(
-                "--resample: draws copies of counts, in which a zero is one too; leave out --binarize and --missing zero-unobserved",
+                "--resample: draws copies of counts, in which a zero is one too; leave out --scale, --binarize and \
+                 --missing zero-unobserved",
             ));
         }
         input.allow_nan = args.missing == SweepMissing::Nan;

@@ -106,7 +106,7 @@ impl Summary<'_> {
     /// Why this k, in a sentence.
     fn reasons(&self) -> String {
         match &self.choice {
-            Some(choice) => format!("k = {}, since {}.", choice.k, choice.reasons.join("; ")),
+            Some(choice) => format!("k = {}. {}", choice.k, choice.explanation()),
             None => "none: nothing was held out, and no k is stable.".to_string(),
         }
     }

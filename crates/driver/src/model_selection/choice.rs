@@ -79,10 +79,11 @@ impl Point {
         self.stability.is_some_and(|s| s.mean >= STABLE && s.least >= 0.0)
     }
 
-    fn describe(&self) -> String {
+    /// Whether the components are stable; `whose` they are begins the clause.
+    fn describe(&self, whose: &str) -> String {
         match self.stability {
             Some(s) => format!(
-                "its components are {} (mean silhouette {:.2}, the least {:.2})",
+                "{whose} components are {} (mean silhouette {:.2}, smallest {:.2})",
                 match s.mean >= STABLE {
                     true if s.least >= 0.0 => "stable",
                     true => "stable on average, but not all of them",
@@ -91,8 +92,25 @@ impl Point {
                 s.mean,
                 s.least
             ),
-            None => "its stability is not known: it takes at least two runs".to_string(),
+            None => format!("{whose} stability is not known: that takes at least two runs"),
         }
+    }
+
+    fn describe_by_k(&self) -> String {
+        self.describe(&format!("with k = {} the", self.k))
+    }
+}
+
+impl Choice {
+    /// The reasons as sentences.
+    pub fn explanation(&self) -> String {
+        let sentence = |reason: &String| {
+            let (first, rest) = reason.split_at(reason.chars().next().map_or(0, char::len_utf8));
+            // k is a symbol.
+            let first = if rest.starts_with(' ') { first.to_string() } else { first.to_uppercase() };
+            format!("{first}{rest}.")
+        };
+        self.reasons.iter().map(sentence).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -175,7 +193,7 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
                  {strength:.1} times as much as the next one",
                 at.k
             ),
-            format!("k = {}: {}", at.k, at.describe()),
+            at.describe_by_k(),
         ];
         let mut others: Vec<usize> =
             elbows[1..].iter().filter(|other| other.2 >= NEARLY * score).map(|other| other.0.k).collect();
@@ -203,7 +221,7 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     if chosen.k != best.k {
         reasons.push(format!("k = {} is the smallest of them within {:.0} % of it", chosen.k, 100.0 * (AS_GOOD - 1.0)));
     }
-    reasons.push(format!("k = {}: {}", chosen.k, chosen.describe()));
+    reasons.push(chosen.describe_by_k());
     let warning = "no k stands out: the error falls evenly with k; hold out entries to measure predictions";
     let warnings = if points.len() > 2 { vec![warning.to_string()] } else { Vec::new() };
     let interpretation = Some(chosen.k);
@@ -215,7 +233,7 @@ fn by_stability_alone(points: &[Point]) -> Option<Chosen<'_>> {
     let chosen = points.iter().rfind(|point| point.is_stable())?;
     let reasons = vec![
         format!("no run has an error (--eval-every 0), and k = {} is the largest with stable components", chosen.k),
-        format!("k = {}: {}", chosen.k, chosen.describe()),
+        chosen.describe_by_k(),
     ];
     let warning = "without errors stability alone decides, and a smaller k may do as well: let each owner measure how well the \
                    components of several k fit ('fednmf project', then 'fednmf evaluate')";
@@ -253,21 +271,26 @@ fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
         };
         reasons.push(format!("k = {} is the smallest {how}", simplest.k));
     }
-    reasons.push(format!("k = {}: {}", simplest.k, simplest.describe()));
+    reasons.push(simplest.describe_by_k());
     let mut chosen = simplest;
     if !simplest.is_stable() {
         let near = known.iter().filter(|p| p.0.k < simplest.k && p.1 <= NEAR * least && p.0.is_stable());
         if let Some(other) = near.max_by_key(|p| p.0.k) {
             chosen = other.0;
-            reasons.push(format!("k = {} is nearly as good ({:.6}), and {}", chosen.k, other.1, chosen.describe()));
+            reasons.push(format!(
+                "k = {} is nearly as good ({:.6}), and {}",
+                chosen.k,
+                other.1,
+                chosen.describe("its")
+            ));
         }
     }
     let stable = known.iter().filter(|p| p.0.is_stable()).max_by_key(|p| p.0.k);
     let interpretation = if chosen.is_stable() { Some(chosen.k) } else { stable.map(|other| other.0.k) };
     if let Some(other) = stable.filter(|other| !chosen.is_stable() && other.0.k != chosen.k) {
         reasons.push(format!(
-            "that is for prediction; for interpretation k = {} is the largest whose components are stable",
-            other.0.k
+            "no k is both accurate and stable: take k = {} to predict, and k = {}, the largest with stable components, to interpret",
+            chosen.k, other.0.k
         ));
     }
     let prediction = Some(simplest.k);
@@ -293,11 +316,15 @@ mod tests {
         let found = chosen(&errors(&[(2, 2.0, 1.0), (4, 1.01, 0.9), (6, 1.0, 0.5), (8, 1.5, 0.2)]));
         assert!(found.k == 4 && found.warnings.is_empty(), "{found:?}");
         let found = chosen(&errors(&[(2, 2.0, 1.0), (3, 1.04, 0.9), (4, 1.0, 0.5), (5, 1.3, 0.2)]));
-        let unstable = "k = 4: its components are not stable";
+        let unstable = "with k = 4 the components are not stable";
         assert!(found.k == 3 && found.reasons.iter().any(|r| r.contains(unstable)), "{found:?}");
         assert_eq!((found.prediction, found.interpretation), (Some(4), Some(3)));
         let found = chosen(&errors(&[(2, 2.0, 0.9), (4, 1.0, 0.5), (6, 1.5, 0.2)]));
         assert_eq!((found.k, found.prediction, found.interpretation), (4, Some(4), Some(2)), "{found:?}");
+        let words = "The held-out RMSE is least at k = 4: 1.000000. With k = 4 the components are not stable (mean silhouette \
+                     0.50, smallest 0.40). No k is both accurate and stable: take k = 4 to predict, and k = 2, the largest with \
+                     stable components, to interpret.";
+        assert_eq!(found.explanation(), words);
         assert_eq!(chosen(&[point(2, None, 0.9), point(3, None, 0.8), point(4, None, 0.4)]).k, 3);
         // Differences that runs without an end have are none.
         let fall =

@@ -387,15 +387,18 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     if is_titled && rows.len() >= MIN_ROWS && !next_counts_on { Found::Yes } else { Found::Ambiguous("counts") }
 }
 
-/// Whether the column behind an index has identifiers too, as tables of genes often do.
+/// Whether the column behind an index has identifiers too, as tables of genes often do, or is an index that was written again.
 fn has_more_ids(titles: Option<&[&[u8]]>, rows: &[Vec<&[u8]>]) -> bool {
     let (Some(titles), Some(width)) = (titles, rows.first().map(Vec::len)) else { return false };
     // R omits the title of the index.
     let title = titles.get(usize::from(titles.len() == width));
     // The gene BID is no identifier.
     let is_id = title.is_some_and(|title| names_an_id(title) && !title.iter().all(u8::is_ascii_uppercase));
-    let ids: BTreeSet<i64> = rows.iter().filter_map(|row| integer(row.get(1)?)).collect();
-    is_id && rows.len() > 1 && ids.len() == rows.len()
+    let ids: Vec<i64> = rows.iter().filter_map(|row| integer(row.get(1)?)).collect();
+    let is_distinct = || ids.iter().collect::<BTreeSet<_>>().len() == ids.len();
+    // An index may begin anew with each of several tables.
+    let are_ids = title.is_some_and(|title| names_an_index(title)) || is_id && is_distinct();
+    rows.len() > 1 && ids.len() == rows.len() && are_ids
 }
 
 /// Whether the first line of triples is a header: it has a name above numbers, or calls its columns users and items.
@@ -494,6 +497,14 @@ mod tests {
         for titles in ["Hugo_Symbol,Entrez_Gene_Id,S1,S2", "patient,patient_id,a,b", "Entrez_Gene_Id,S1,S2"] {
             assert!(of(titles, AUTO).is_some_and(|why| why.contains("should be removed")), "{titles}");
             assert_eq!(of(titles, TableOptions { index_col: Presence::Yes, ..AUTO }), None);
+        }
+        // An index that was written as a column, of one table or of two.
+        for titles in [",Unnamed: 0,a,b", ",index,a,b", ",,a,b"] {
+            for index in [["0,0", "1,1", "2,2", "3,3"], ["x,0", "x,1", "y,0", "y,1"]] {
+                let rows: String = index.iter().map(|index| format!("{index},4.5,2\n")).collect();
+                let why = detected(&format!("{titles}\n{rows}"), AUTO).ambiguity();
+                assert!(why.is_some_and(|why| why.contains("should be removed")), "{titles} {index:?}");
+            }
         }
         assert_eq!([of("cell,BID,S1,S2", AUTO), of("gene,S0,S1,S2", AUTO)], [None, None]);
     }

@@ -69,6 +69,6 @@ const fn messages(tag: MessageTag, when: &'static str) -> [MessageSpec; 8] {
 
 /// Guarantees that the Boolean methods do not give.
 const LIMITS: [&str; 2] = [
-    "without --dp the components of each party are seen as they are, and are patterns of its rows;",
-    "--epsilon covers a whole run, if nothing (--eval-every, --scale max) makes it share more; its last table says so.",
+    "Without --dp the components of each party are seen as they are, and are patterns of its rows.",
+    "--epsilon covers a whole run, unless --eval-every or --scale max makes it share more. Its last table says so.",
 ];

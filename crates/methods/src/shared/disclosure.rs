@@ -92,13 +92,13 @@ fednmf_base::parameters! {
         /// --accept-risk few-rows
         #[affects_result = false]
         pub min_rows: Auto<usize> = Auto::Auto, "N";
-        /// Each party changes rare entries in its own data, before anything leaves: in a variable in which fewer than N of its rows
-        /// differ from all its others, these get the value of the others, mostly 0 (where columns are private, read columns for rows).
+        /// Each party changes rare entries in its own data, before anything leaves. If fewer than N of its rows differ from all its
+        /// others in a variable, they get the value of the others there, mostly 0. Where columns are private, read columns for rows.
         /// N is at least 3
         pub suppress_rare: OrNone<usize> = OrNone::None, "N|none", or_none(count(LEAST_IN_A_CELL));
-        /// Run although others may compute this, several by commas: few-rows, the rows or columns of a party that has few;
-        /// membership, whether a row or column is among those of the parties, and perhaps the row itself; few-values, whole
-        /// numbers from a single exact sum; rare-entries, whole rows that alone have an entry, from exact sums; sketches, the data
+        /// Run although others may compute this, several by commas. few-rows: the rows or columns of a party that has few.
+        /// membership: whether a row or column is among those of the parties, and perhaps the row itself. few-values: whole
+        /// numbers, from a single exact sum. rare-entries: whole rows that alone have an entry, from exact sums. sketches: the data,
         /// from sketches of them (dsanls-secure)
         #[affects_result = false]
         pub accept_risk: Accepted = Accepted::default(), "RISK[,RISK]";

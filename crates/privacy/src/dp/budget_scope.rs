@@ -60,7 +60,7 @@ impl BudgetUnit {
         match self {
             BudgetUnit::Party => "the whole data of a party",
             BudgetUnit::Column => "one column of your file",
-            BudgetUnit::Row => "one row of your file (--transpose makes it a column)",
+            BudgetUnit::Row => "one row of your file",
         }
     }
 

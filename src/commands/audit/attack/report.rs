@@ -30,16 +30,20 @@ pub fn table(pooled: &PooledView, findings: &[Finding]) -> String {
     }
     let word = if pooled.own.len() == 1 { "party" } else { "parties" };
     let _ = write!(out, " with {word} {}; hidden: {}\n\n", list(&pooled.own), list(&pooled.hidden_parties()));
-    out.push_str("attack            recovered exactly  relative error  cosine  a guess's  AUC    seconds\n");
+    out.push_str("attack            recovered exactly  relative error  cosine  error of a guess  AUC    seconds\n");
     for f in findings {
         let recovered = f.recovered.map_or_else(|| "-".into(), |(n, all)| format!("{n} of {all} {}", f.of));
-        let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.3e}"));
+        let number = |x: Option<f64>| match x {
+            None => "-".to_string(),
+            Some(x) if x == 0.0 || (1e-3..1e3).contains(&x) => format!("{x:.3}"),
+            Some(x) => format!("{x:.3e}"),
+        };
         let short = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.3}"));
         let (error, guess, cosine, auc) = (number(f.error), number(f.baseline), short(f.cosine), short(f.auc));
         let seconds = f.seconds.map_or_else(|| "-".to_string(), |x| format!("{x:.1}"));
         let _ = writeln!(
             out,
-            "{:16}  {recovered:17}  {error:>14}  {cosine:>6}  {guess:>9}  {auc:5}  {seconds:>7}",
+            "{:16}  {recovered:17}  {error:>14}  {cosine:>6}  {guess:>16}  {auc:5}  {seconds:>7}",
             f.attack
         );
         if !f.assumed.is_empty() {

@@ -167,7 +167,7 @@ const fn averaging(name: &'static str, summary: &'static str) -> Description {
         dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some([
             "Without --dp all parties see each U_r (with --secure-sum only the mean), which reveals some of its data.",
-            "--epsilon covers a whole run, if nothing (--eval-every, --scale max) makes it share more; its last table says so.",
+            "--epsilon covers a whole run, unless --eval-every or --scale max makes it share more. Its last table says so.",
         ]),
         messages: &[
             AVERAGES[0],

@@ -28,8 +28,8 @@ use crate::{Algorithm, Problem};
 
 /// Guarantees that these methods do not give.
 const LIMITS: [&str; 2] = [
-    "without --dp the server sees each V_j as it is, which shows whether a row was in the data;",
-    "--epsilon covers a whole run, if nothing (--eval-every, --scale max) makes it share more; its last table says so.",
+    "Without --dp the server sees each V_j as it is, which shows whether a row was in the data.",
+    "--epsilon covers a whole run, unless --eval-every or --scale max makes it share more. Its last table says so.",
 ];
 
 fednmf_base::parameters! {
