@@ -11,7 +11,7 @@ from typing import Any, Literal, Optional
 import numpy as np
 
 from . import _annotated
-from ._choose_k import Callback, KChoice, SearchMethod
+from ._choose_k import Callback, Consensus, KChoice, SearchMethod
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
 from ._metaprograms import MetaPrograms, metaprograms
@@ -27,6 +27,7 @@ _BETAS = {
 }
 
 __all__ = [
+    "Consensus",
     "KChoice",
     "MetaPrograms",
     "Programs",
@@ -69,7 +70,7 @@ def nmf(
     Returns
     -------
     None, or the copy. Sets ``obsm["X_nmf"]`` (cells x components), ``varm["NMF"]`` (genes x components; zeros for genes that were
-    not used) and ``uns["nmf"]`` (parameters, reconstruction error, number of iterations, version of fednmf).
+    not used) and ``uns["nmf"]`` (parameters with the seed, reconstruction error, number of iterations, version of fednmf).
 
     Raises
     ------
