@@ -20,12 +20,12 @@ BINARY := $(TARGET)/release/fednmf
 BLAS_FEATURE := $(or $(filter openblas,$(BLAS)),mkl)
 FEATURES := $(if $(filter none,$(MPI))$(filter openblas,$(BLAS)),--no-default-features --features \
     sites$(,)hdf5$(,)paillier$(,)$(BLAS_FEATURE)$(if $(filter none,$(MPI)),,$(,)mpi))
-SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
+SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run packaging/check
 
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
 ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
 
-.PHONY: help setup ready build check test demo install docs bench lint audit sbom python r clean
+.PHONY: help setup ready build check test demo install dist docs bench lint audit sbom python r clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -75,6 +75,14 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## install binar
 	'$(BINARY)' completions fish >"$$d/share/fish/vendor_completions.d/fednmf.fish"; \
 	echo "installed $$d/bin/fednmf; try: mpirun -n $$(nproc) fednmf"; \
 	case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "add it to the PATH:  export PATH=$(PREFIX)/bin:\$$PATH" ;; esac
+
+dist: build ## target/fednmf-VERSION-MACHINE.tar.gz: what `make install` installs, with licence texts
+	@name=fednmf-$$(sed -n '/^\[workspace.package/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)-$$(uname -m); doc='$(TARGET)'/dist/$$name/share/doc/fednmf; \
+	rm -rf '$(TARGET)/dist'; \
+	$(MAKE) install DESTDIR='$(TARGET)/dist/' PREFIX=$$name >/dev/null; \
+	install -D -m 644 -t "$$doc" LICENSE*; \
+	$(ENV) packaging/sbom --texts $(FEATURES) >"$$doc/LICENSE-THIRD-PARTY"; \
+	tar -czf '$(TARGET)'/$$name.tar.gz --owner=0 --group=0 -C '$(TARGET)/dist' $$name; echo '$(TARGET)'/$$name.tar.gz
 
 docs: build ## generate the reference in docs/ and the tables in docs/guide/algorithms.md and docs/privacy
 	@'$(BINARY)' list --markdown >docs/reference.md; \

@@ -261,8 +261,10 @@ main() {
         *) die "unknown argument $1 (known: --tests, --check, --env)" ;;
     esac
     check_machine
-    want=$(missing_packages)
-    if [ -n "$want" ]; then
+    # Without a compiler an mpicc without headers passes for one with them, so what is missing may need a second look.
+    for _ in 1 2; do
+        want=$(missing_packages)
+        [ -n "$want" ] || break
         have apt-get || die "missing:$want (Debian package names); install the equivalents or load them as modules," \
             "then run this again"
         # shellcheck disable=SC2086  # a list of words
@@ -271,9 +273,9 @@ main() {
                 "then run this again:
     apt-get install --no-install-recommends$want"
         did=1
-        want=$(missing_packages)
-        [ -z "$want" ] || die "still missing after installation:$want"
-    fi
+    done
+    want=$(missing_packages)
+    [ -z "$want" ] || die "still missing after installation:$want"
     if mkl_missing; then install_mkl; did=1; fi
     if [ -n "$tests" ] && ! have python3 && have apt-get; then
         install_packages python3 || say "no python3: the test of bench/reproduce will fail"

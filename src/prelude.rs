@@ -2,6 +2,6 @@
 
 pub use crate::library::methods::*;
 pub use crate::{
-    Auto, Beta, Error, Extrapolation, FactorScale, Federated, FederatedFit, Fit, Init, Matrix, MatrixView, Missing,
-    Options, Payload, ProductKernel, Protection, Resample, Risk, Search, Size, Sizes, Stop,
+    Auto, Beta, Criterion, Error, Extrapolation, FactorScale, Federated, FederatedFit, Fit, Init, Matrix, MatrixView,
+    Missing, Options, Payload, ProductKernel, Protection, Resample, Risk, Search, Size, Sizes, Stop,
 };

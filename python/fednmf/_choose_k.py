@@ -101,6 +101,7 @@ def choose_k(
     beta_loss: Optional[AnyLoss],
     holdout: Optional[float],
     resample: Optional[str],
+    criterion: Optional[str],
     max_iter: Optional[int],
     tol: float,
     random_state: Any,
@@ -123,6 +124,7 @@ def choose_k(
                 "loss": None if beta_loss is None else checked_loss(beta_loss),
                 "holdout": None if holdout is None else _share(holdout),
                 "resample": resample,
+                "criterion": criterion,
                 "max_iters": None if max_iter is None else _run.count("max_iter", max_iter),
                 "tol": _run.at_least_zero("tol", tol),
                 "seed": _run.seed_of(random_state),
@@ -133,7 +135,8 @@ def choose_k(
     similarities = {
         k: Similarities(cosines, np.asarray(clusters)) for k, (cosines, clusters) in zip(checked, found["similarities"])
     }
-    k, reasons, warnings = found["choice"] or (None, ["nothing was held out, and no k is stable"], [])
+    none = "no k is stable" if criterion else "nothing was held out, and no k is stable"
+    k, reasons, warnings = found["choice"] or (None, [none], [])
     consensus = found["consensus"] and _consensus(*found["consensus"])
     return KChoice(_table(found["points"]), k, reasons, warnings, consensus, similarities)
 

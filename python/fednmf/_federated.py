@@ -271,6 +271,7 @@ def _choice(
         beta_loss=None,
         holdout=None,
         resample=None,
+        criterion=None,
         max_iter=None,
         tol=1e-4,
         random_state=random_state,

@@ -271,6 +271,7 @@ def choose_k(
     beta_loss: Optional[AnyLoss] = None,
     holdout: Optional[float] = None,
     resample: Optional[Literal["poisson", "multinomial"]] = None,
+    criterion: Optional[Literal["sigprofiler"]] = None,
     max_iter: Optional[int] = None,
     tol: float = 1e-4,
     random_state: Any = 0,
@@ -303,6 +304,9 @@ def choose_k(
     resample : "poisson", "multinomial" or None
         Factorise in each run a copy of the counts, drawn by its seed around them: each from a Poisson distribution, or those of a row
         from the multinomial distribution with its total. Errors and consensus are those on the counts themselves.
+    criterion : "sigprofiler" or None
+        Choose k by the rule of SigProfilerExtractor: the smallest with stable components that fits the samples as well as the largest
+        such k. It is for divergences. None: by held-out entries, or the elbow of the loss, and stability.
     max_iter, tol
         A run ends after `max_iter` iterations (None: 200, or 1000 for a divergence), or when in ten its error falls by less than
         `tol` times the first one, a divergence by less than `tol` times the last one.
@@ -355,6 +359,7 @@ def choose_k(
         beta_loss=beta_loss,
         holdout=holdout,
         resample=resample,
+        criterion=criterion,
         max_iter=max_iter,
         tol=tol,
         random_state=random_state,

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use fednmf::{
-    Beta, Error, ErrorKind, FactorScale, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point,
+    Beta, Criterion, Error, ErrorKind, FactorScale, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point,
     ProductKernel, Real, Resample, Search, SearchResult, Start, Surrogate,
 };
 
@@ -312,6 +312,7 @@ struct SearchSettings {
     loss: Option<f64>,
     holdout: Option<f64>,
     resample: Option<String>,
+    criterion: Option<String>,
     max_iters: Option<usize>,
     tol: f64,
     seed: u64,
@@ -324,8 +325,20 @@ struct SearchSettings {
 /// consensus or None).
 #[pyfunction]
 fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) -> PyResult<Py<PyDict>> {
-    let SearchSettings { ks, runs, method, loss, holdout, resample, max_iters, tol, seed, threads, callback } =
-        settings;
+    let SearchSettings {
+        ks,
+        runs,
+        method,
+        loss,
+        holdout,
+        resample,
+        criterion,
+        max_iters,
+        tol,
+        seed,
+        threads,
+        callback,
+    } = settings;
     let mut search = Search::over(ks).runs(runs).tol(tol).seed(seed).threads(threads);
     if let Some(method) = method {
         search = search.method(&method).map_err(|e| raise(&e))?;
@@ -345,6 +358,13 @@ fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) 
         Some("multinomial") => search.resample(Resample::Multinomial),
         Some(other) => {
             return Err(PyValueError::new_err(format!("resample={other:?}: must be 'poisson', 'multinomial' or None")));
+        }
+    };
+    search = match criterion.as_deref() {
+        None => search,
+        Some("sigprofiler") => search.criterion(Criterion::SigProfiler),
+        Some(other) => {
+            return Err(PyValueError::new_err(format!("criterion={other:?}: must be 'sigprofiler' or None")));
         }
     };
     let mut raised: Option<PyErr> = None;

@@ -230,6 +230,39 @@ def test_resampled_runs_find_the_number_of_planted_components(how):
     np.testing.assert_allclose(found.column("divergence"), again.column("divergence"), rtol=1e-6)
 
 
+def test_the_rule_of_sigprofiler_is_that_of_its_source():
+    """With SciPy's test and its nonnegative least squares: those of the consensus, since the components of the runs are alike."""
+    nnls, ranksums = pytest.importorskip("scipy.optimize").nnls, pytest.importorskip("scipy.stats").ranksums
+    rng = np.random.default_rng(2)
+    components = rng.dirichlet(np.full(40, 0.3), 4)
+    counts = rng.poisson(300 * rng.dirichlet(np.full(4, 0.5), 120) @ components).astype(float)
+    search = lambda ks, **more: choose_k(counts, ks, 4, beta_loss="kullback-leibler", max_iter=200, **more)  # noqa: E731
+    found = search(range(1, 7), criterion="sigprofiler")
+    ks, means, leasts = (found.column(name).round(2) for name in ("k", "silhouette", "least_silhouette"))
+    stable = np.flatnonzero((means >= 0.8) & (leasts >= 0.2))
+    considered = [int(ks[i]) for i in stable if means[i] >= means[stable[-1]]]
+    errors = {}
+    for k in considered:
+        H = search([k], criterion="sigprofiler").consensus.H
+        errors[k] = np.array([nnls(H.T, x)[1] / np.linalg.norm(x) for x in counts]).round(5)
+    expected = considered[-1]
+    for k in considered[-2::-1]:
+        p = ranksums(errors[k], errors[considered[-1]]).pvalue
+        if k == 1 or (p < 0.05 and np.median(errors[k]) > np.median(errors[considered[-1]])):
+            break
+        expected = k
+    assert found.recommended == expected == 4
+    assert f"{100 * np.median(errors[considered[-1]]):.2f} %" in found.reasons[0]
+    assert search([5, 6], criterion="sigprofiler").reasons == ["no k is stable"]
+
+
+def test_the_criterion_is_checked(blocks):
+    with pytest.raises(ValueError, match="criterion sigprofiler: is for counts.*beta_loss"):
+        choose_k(blocks, [2], 2, criterion="sigprofiler")
+    with pytest.raises(ValueError, match="criterion='elbow': must be 'sigprofiler' or None"):
+        choose_k(blocks, [2], 2, criterion="elbow")
+
+
 def test_what_cannot_be_resampled_is_refused(blocks):
     with pytest.raises(ValueError, match="only counts"):
         choose_k(blocks, [2], 2, resample="poisson")

@@ -74,15 +74,15 @@ complete_lines <- function(path) {
     utils::head(lines, -1)
 }
 
-# Asks the program to end, and kills it if it does not within five seconds.
+# Asks the program to end, and kills it if it does not within five seconds; returns once it has ended, since its folder is then removed.
 end_process <- function(process, has_ended) {
     asked <- FALSE
-    for (try in 1:100) {
+    for (try in 1:200) {
         if (has_ended()) return(invisible())
         if (!asked && length(process()) > 0) asked <- tools::pskill(process())
+        if (try == 100) tools::pskill(process(), tools::SIGKILL)
         Sys.sleep(0.05)
     }
-    tools::pskill(process(), tools::SIGKILL)
 }
 
 # Options of the program, from a list: max_iters = 10 is --max-iters=10, resume = TRUE is --resume.

@@ -13,7 +13,7 @@ mod search;
 pub use fednmf_base::error::{Error, ErrorKind, Result};
 pub use fednmf_comm::Payload;
 pub use fednmf_data::Resample;
-pub use fednmf_driver::model_selection::{Choice, Consensus, Point, Similarities};
+pub use fednmf_driver::model_selection::{Choice, Consensus, Criterion, Point, Similarities};
 pub use fednmf_driver::{Evaluation, FactorScale, Stop};
 pub use fednmf_linalg::ProductKernel;
 pub use fednmf_methods::distributed::divergence::beta::Beta;

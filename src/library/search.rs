@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::policy::EntryPolicy;
 use fednmf_data::{Loaded, Resample, Sharing};
 use fednmf_driver::model_selection::{
-    Choice, Consensus, Matched, Point, Similarities, SweepMissing, Trial, check_settings, check_sizes, choose,
-    configure, drops, inertias, iterations, layout, left_out, point, requested, sweepable_method,
+    Choice, Consensus, Criterion, Matched, Point, Similarities, SweepMissing, Trial, check_settings, check_sizes,
+    choose, choose_by_rows, configure, considered, drops, errors_of_rows, inertias, iterations, layout, left_out,
+    point, requested, sweepable_method,
 };
 use fednmf_driver::spec::Precision;
 use fednmf_driver::{Observer, Stop, check_size};
@@ -49,6 +50,7 @@ pub struct Search {
     loss: Option<Beta>,
     holdout: Option<f64>,
     resample: Option<Resample>,
+    criterion: Option<Criterion>,
     max_iters: Option<usize>,
     tol: f64,
     seed: u64,
@@ -90,6 +92,7 @@ impl Search {
             loss: None,
             holdout: None,
             resample: None,
+            criterion: None,
             max_iters: None,
             tol: 1e-4,
             seed: 0,
@@ -104,6 +107,8 @@ impl Search {
         holdout: f64 => Some;
         /// Factorise in each run a copy of the counts, drawn by its seed. Errors are those on the counts themselves.
         resample: Resample => Some;
+        /// Choose k by the rule of another program.
+        criterion: Criterion => Some;
         /// Loss to minimise, by the method that `auto` chooses for it unless one is named.
         loss: Beta => Some;
         /// Largest number of iterations of a factorisation; by default 200, and 1000 for divergences.
@@ -161,6 +166,7 @@ impl Search {
         let loss = self.loss.map(|Beta(beta)| beta.to_string());
         let method = requested(self.method.as_ref(), loss.as_deref())?;
         let missing = left_out(&*method, Missing::None, self.holdout)?;
+        self.criterion.map_or(Ok(()), |criterion| criterion.check(&*method, &missing.missing))?;
         let Some(&first) = self.ks.first().filter(|_| self.runs > 0) else {
             return Err(Error::input("there must be at least one number of components and one run"));
         };
@@ -209,9 +215,18 @@ impl Search {
             let drops = drops(&self.ks, &inertias(&loaded, last + 1, &comm)?);
             points.iter_mut().zip(drops).for_each(|(point, drop)| point.drop = Some(drop));
         }
-        let choice = choose(&points, shape.0.min(shape.1));
+        let matched_of = |k: usize| Some(self.ks.iter().zip(&all_matched).find(|(of, _)| **of == k)?.1);
+        let most = shape.0.min(shape.1);
+        let choice = match self.criterion {
+            None => choose(&points, most),
+            Some(Criterion::SigProfiler) => {
+                let considered = considered(&points).into_iter();
+                let errors = considered.map(|point| errors_of_rows(matched_of(point.k), point.k, &loaded, &comm));
+                choose_by_rows(&points, &errors.collect::<SharedResult<Vec<_>>>()?, most)
+            }
+        };
         let consensus = choice.as_ref().and_then(|choice| {
-            let matched = self.ks.iter().zip(&all_matched).find(|(k, _)| **k == choice.k)?.1;
+            let matched = matched_of(choice.k)?;
             let of_runs = (choice.k, &*methods[&choice.k]);
             Some(Consensus::new(Some(matched), of_runs, (&loaded, SweepMissing::None), &comm))
         });

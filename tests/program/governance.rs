@@ -62,7 +62,7 @@ fn a_site_counts_its_own_rows_before_it_connects() {
     stage.start_hub("--keep");
     std::fs::write(stage.at("p.json"), r#"{"min_rows": 41, "max_components_per_row": 0.05}"#).unwrap();
     let says = refused(&stage, "a", &format!("{RUN} --policy {}", stage.at("p.json").display()));
-    assert!(says.contains("min_rows: requires 41 rows, and the own data have 40"), "{says}");
+    assert!(says.contains("min_rows: requires 41 rows, and this site's data have 40"), "{says}");
     assert!(says.contains("max_components_per_row: allows 0.05") && says.contains("at least 60 rows"), "{says}");
     assert!(!stage.hub_says().contains("joined"), "{}", stage.hub_says());
 }
@@ -259,9 +259,9 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
     assert!(warned.contains("mostly noise"), "{warned}");
     // The own file and the own name decide before anybody approves.
     for (rules, why) in [
-        (r#"{"min_rows": 300}"#, "min_rows: requires 300 rows, and the own data have 40"),
+        (r#"{"min_rows": 300}"#, "min_rows: requires 300 rows, and this site's data have 40"),
         (r#"{"max_components_per_row": 0.05}"#, "max_components_per_row: allows 0.05"),
-        (r#"{"sites": ["b", "c"]}"#, "sites: does not name the own site, a"),
+        (r#"{"sites": ["b", "c"]}"#, "sites: does not name this site, a"),
         (r#"{"masked": []}"#, "masked: does not allow 'sum V_j'"),
         (r#"{"require": ["suppress-rare"]}"#, "require: requires --suppress-rare"),
         (r#"{"min_colluding": 2}"#, "min_colluding: requires a --colluding of at least 2, not 1"),
@@ -318,7 +318,6 @@ fn a_run_under_the_template_for_data_of_patients() {
     let template = text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/sites/policy-clinical.json"));
     let own = template
         .replace(r#""north", "south", "west""#, r#""a", "b", "c", "d""#)
-        .replace(r#""min_rows": 100"#, r#""min_rows": 40"#)
         // The stage accepts risks in all of its runs.
         .replace(r#""accept_risk": []"#, r#""accept_risk": ["few-rows", "membership", "few-values", "rare-entries"]"#);
     std::fs::write(stage.at("p.json"), own).unwrap();

@@ -254,7 +254,16 @@ fn files_of_earlier_versions_are_read() {
         assert_eq!(resumed["resumed_from"], 5, "{}", old.display());
         let (resumed, whole) = (number(&resumed, "rel_error"), number(&whole, "rel_error"));
         assert!((resumed - whole).abs() < 1e-9, "{}: {resumed}, {whole}", old.display());
-        let verified = fednmf(0, "audit verify --json").arg(old.join("transcript.jsonl")).run();
-        assert_eq!(verified.code, Some(0), "{}: {}", old.display(), verified.stderr);
+        let ca = old.join("ca.pem");
+        for (command, name, ca, told) in [
+            ("audit verify --json", "transcript.jsonl", None, "fnmf"),
+            ("audit verify", "site-log.jsonl", Some(&ca), "the log of site north: 2 entries, unchanged"),
+            ("approve", "proposal.json", Some(&ca), "Site north has proposed this"),
+            ("account --budget", "budget.json", None, "1 run"),
+        ] {
+            let read = fednmf(0, command).arg(old.join(name));
+            let read = ca.into_iter().fold(read, |read, ca| read.arg("--ca").arg(ca)).run();
+            assert!(read.code == Some(0) && read.stdout.contains(told), "{}: {name}: {}", old.display(), read.stderr);
+        }
     }
 }

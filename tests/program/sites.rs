@@ -511,7 +511,7 @@ fn a_policy_is_asked_before_anything_leaves() {
         (r#"{"in_the_clear": ["agrement"]}"#, run, "'agrement' is no kind of message; did you mean 'agreement'?"),
         (r#"{"masked": ["sums"]}"#, run, "masked: 'sums' is no kind of message; 'fednmf list"),
         (r#"{"sites": ["a", "b"], "min_parties": 3}"#, run, "min_parties: is 3, and 'sites' names only 2"),
-        (r#"{"sites": ["b", "c", "d"]}"#, run, "sites: does not name the own site, a"),
+        (r#"{"sites": ["b", "c", "d"]}"#, run, "sites: does not name this site, a"),
         (r#"{"in_the_clear": []}"#, run, "in_the_clear: does not allow 'agreement' to leave in the clear"),
         (
             r#"{"in_the_clear": ["agreement", "load headers"]}"#,

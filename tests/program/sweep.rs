@@ -8,6 +8,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use fednmf_driver::model_selection;
+use fednmf_files::output::matrices::Stored;
 use fednmf_linalg::random::{Purpose, Stream};
 
 use crate::common::processes::signal;
@@ -697,11 +698,8 @@ fn what_cannot_be_resampled_is_refused() {
     fednmf(0, &format!("sweep --k 2 --resample bootstrap --input {sparse} --output {none}")).refused(&["multinomial"]);
 }
 
-/// Signatures of 96 types in shares of samples, most of which have some of them: their number is found, and each of them.
-#[test]
-fn planted_signatures_are_found_from_resampled_counts() {
-    let dir = tempdir().unwrap();
-    let out = dir.path().join("sweep");
+/// Signatures of 96 types, and the mutations of samples, most of which have some of them.
+fn planted_signatures() -> (Array2<f64>, Array2<f64>) {
     let (types, samples, k) = (96, 150, 4);
     let stream = Stream::new(3, Purpose::Probe, 0);
     let mut cursor = stream.at(0);
@@ -719,6 +717,23 @@ fn planted_signatures_are_found_from_resampled_counts() {
             },
         );
     let counts = exposures.dot(&signatures.t()).mapv(|mean| cursor.poisson(mean));
+    (signatures, counts)
+}
+
+/// The least cosine of a signature with the most similar component.
+fn least_cosine(signatures: &Array2<f64>, v: &Array2<f64>) -> f64 {
+    let of = |planted: ndarray::ArrayView1<'_, f64>| {
+        let cosine = |v: ndarray::ArrayView1<'_, f64>| v.dot(&planted) / (planted.dot(&planted) * v.dot(&v)).sqrt();
+        v.columns().into_iter().map(cosine).fold(0.0, f64::max)
+    };
+    signatures.columns().into_iter().map(of).fold(1.0, f64::min)
+}
+
+#[test]
+fn planted_signatures_are_found_from_resampled_counts() {
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("sweep");
+    let (signatures, counts) = planted_signatures();
     let table: String = counts
         .rows()
         .into_iter()
@@ -729,10 +744,87 @@ fn planted_signatures_are_found_from_resampled_counts() {
     let done = fednmf(2, line).arg(dir.path().join("counts.csv")).arg("--output").arg(&out).run();
     let found: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{e}: {}", done.stderr));
     assert_eq!(found["recommended"], 4, "{found:#}");
-    let v = matrix(&out.join("consensus-k0004.h5"), "V");
-    for planted in signatures.columns() {
-        let cosine = |v: ndarray::ArrayView1<'_, f64>| v.dot(&planted) / planted.dot(&planted).sqrt();
-        let best = v.columns().into_iter().map(cosine).fold(0.0, f64::max);
-        assert!(best > 0.95, "{best}");
+    let least = least_cosine(&signatures, &matrix(&out.join("consensus-k0004.h5"), "V"));
+    assert!(least > 0.95, "{least}");
+}
+
+/// A table as SigProfiler writes it (types in rows, samples in columns) leads to the planted signatures by its rule, on any number of
+/// ranks, and the names of types and samples stay, also in a fit of samples whose types have another order.
+#[test]
+fn tables_of_sigprofiler_keep_their_names_and_have_its_rule() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (signatures, counts) = planted_signatures();
+    let (changes, letters) = (["C>A", "C>G", "C>T", "T>A", "T>C", "T>G"], ["A", "C", "G", "T"]);
+    let name = |j: usize| format!("{}[{}]{}", letters[j / 4 % 4], changes[j / 16], letters[j % 4]);
+    let types: Vec<String> = (0..96).map(name).collect();
+    let samples: Vec<String> = (0..counts.nrows()).map(|i| format!("Sample{i}")).collect();
+    let table = |order: &mut dyn Iterator<Item = usize>| {
+        let line = |j: usize| -> String { counts.column(j).iter().map(|count| format!("\t{count}")).collect() };
+        let head = format!("MutationType\t{}\n", samples.join("\t"));
+        head + &order.map(|j| format!("{}{}\n", types[j], line(j))).collect::<String>()
+    };
+    std::fs::write(at("samples.txt"), table(&mut (0..96))).unwrap();
+    std::fs::write(at("turned.txt"), table(&mut (0..96).rev())).unwrap();
+    let swept = |ranks: usize, words: &str| -> Value {
+        let out = at(&format!("sweep-{ranks}"));
+        let line = format!(
+            "sweep --k 1..6 --runs 4 --loss kl --resample multinomial --criterion sigprofiler --max-iters 300 --transpose {words} \
+             --json --quiet --input"
+        );
+        let done = fednmf(ranks, &line).arg(at("samples.txt")).arg("--output").arg(out).run();
+        serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{e}: {}", done.stderr))
+    };
+    let found = swept(0, "");
+    assert_eq!((&found["recommended"], &found["criterion"]), (&4.into(), &"sigprofiler".into()), "{found:#}");
+    let consensus = at("sweep-0").join("consensus-k0004.h5");
+    let v = matrix(&consensus, "V");
+    assert!(least_cosine(&signatures, &v) > 0.95);
+    // The errors of the samples are those of nonnegative least squares.
+    let mut errors = fednmf_audit::membership::misfits(&counts.view(), &v.view());
+    errors.sort_by(f64::total_cmp);
+    let median = f64::midpoint(errors[counts.nrows() / 2 - 1], errors[counts.nrows() / 2]);
+    let reasons = found["reasons"].as_array().unwrap();
+    assert!(
+        reasons[0].as_str().unwrap().contains(&format!("error of {:.2} %", 100.0 * median)),
+        "{median} {reasons:?}"
+    );
+    assert!(
+        reasons[1].as_str().unwrap().contains("k = 3") && reasons[1].as_str().unwrap().contains("significantly larger")
+    );
+    if cfg!(feature = "mpi") {
+        assert_eq!(swept(2, "--groups 1")["reasons"], found["reasons"]);
+        assert_eq!(swept(3, "")["reasons"], found["reasons"]);
+    }
+
+    let names = |file: &Path| {
+        let attributes = Stored::open(file).unwrap().names();
+        (attributes.rows.unwrap(), attributes.columns.unwrap())
+    };
+    let turned: Vec<String> = types.iter().rev().cloned().collect();
+    assert_eq!(names(&consensus), (samples.clone(), types.clone()));
+    let projected = |input: &str| {
+        let project =
+            fednmf(0, "project --min-gain 0.01 --transpose --quiet").arg(&consensus).arg("--input").arg(at(input));
+        assert_eq!(project.arg("--output").arg(at("u.h5")).run().code, Some(0));
+        (matrix(&at("u.h5"), "U"), names(&at("u.h5")))
+    };
+    let ((same, of_same), (other, of_other)) = (projected("samples.txt"), projected("turned.txt"));
+    assert_eq!((of_same, of_other), ((samples.clone(), types), (samples, turned)));
+    assert!((&same - &other).iter().all(|e| e.abs() < 1e-6 * same.sum()));
+}
+
+#[test]
+fn the_criterion_is_for_counts_without_missing_entries() {
+    let dir = tempdir().unwrap();
+    let none = dir.path().join("none");
+    for (words, named) in [
+        ("sigprofiler", &["--criterion sigprofiler", "--loss kl"][..]),
+        ("sigprofiler --loss kl --missing nan", &["--criterion sigprofiler", "--missing"]),
+        ("elbow --loss kl", &["sigprofiler"]),
+    ] {
+        let line = format!("sweep --k 2..3 --runs 2 --input {BLOCKS} --criterion {words} --output");
+        fednmf(0, &line).arg(&none).refused(named);
+        assert!(!none.exists());
     }
 }

@@ -331,7 +331,7 @@ impl Policy {
     pub fn check(&self, whose: &str, run: &Intended<'_>) -> Result<()> {
         let mut reasons = self.against_options(run);
         if self.sites.as_ref().is_some_and(|known| !known.iter().any(|known| known == run.site)) {
-            reasons.push(format!("sites: does not name the own site, {}", run.site));
+            reasons.push(format!("sites: does not name this site, {}", run.site));
         }
         reasons.extend(self.against_messages(run.work));
         reasons.extend(self.against_shape(run));
@@ -487,7 +487,7 @@ impl Policy {
             [("min_rows", self.min_rows, rows, "rows"), ("min_columns", self.min_columns, columns, "columns")]
         {
             if let Some(least) = least.filter(|least| given < *least) {
-                reasons.push(format!("{field}: requires {least} {what}, and the own data have {given}"));
+                reasons.push(format!("{field}: requires {least} {what}, and this site's data have {given}"));
             }
         }
         let facts = Facts::of(run.work);
@@ -551,7 +551,7 @@ pub fn own_shape_of_run(spec: &Spec) -> Result<Option<(usize, usize)>> {
     }
     if spec.input_text.contains(PARTY) {
         return Err(Error::input(
-            "--input: name the own file without {party}, so that its rows can be counted before others are met",
+            "--input: name this site's file without {party}, so that its rows can be counted before others are met",
         ));
     }
     let header = fednmf_files::open(&InputSpec { parties: None, ..spec.input.clone() }, &Communicator::local())?;
@@ -649,7 +649,7 @@ mod tests {
     #[test]
     fn the_templates_are_policies() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/sites");
-        for name in ["policy.json", "policy-clinical.json"] {
+        for name in ["policy.json", "policy-few-sites.json", "policy-clinical.json"] {
             assert_ne!(Policy::read(&folder.join(name)).unwrap(), Policy::default());
         }
     }

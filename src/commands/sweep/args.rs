@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::units::parse_bytes;
 use fednmf_data::Resample;
-use fednmf_driver::model_selection::{SweepMissing, sweepable, sweepable_method};
+use fednmf_driver::model_selection::{Criterion, SweepMissing, sweepable, sweepable_method};
 use fednmf_driver::spec::Scale;
 use fednmf_files::{TableOptions, Threshold};
 use fednmf_methods::distributed::divergence::beta::Beta;
@@ -75,6 +75,9 @@ pub struct SweepArgs {
     /// a row from the multinomial distribution with its total. Errors are those of the factors on the counts themselves
     #[arg(long, value_name = "HOW", value_parser = words::<Resample>())]
     pub resample: Option<Resample>,
+    /// Choose k as another program does [default: by held-out entries or the elbow of the loss, and stability]
+    #[arg(long, value_name = "NAME", value_parser = words::<Criterion>())]
+    pub criterion: Option<Criterion>,
     /// Missing entries
     #[arg(long, value_name = "WHICH", value_parser = words::<SweepMissing>(), default_value_t = SweepMissing::None)]
     pub missing: SweepMissing,

@@ -10,7 +10,7 @@ use fednmf_comm::{Communicator, even_part};
 use fednmf_data::Loaded;
 use fednmf_data::state::Piece;
 use fednmf_driver::model_selection;
-use fednmf_driver::model_selection::{Component, Matched, Similarities};
+use fednmf_driver::model_selection::{Component, Similarities};
 use fednmf_files::output::{attributes, matrices};
 
 use super::runs::Sweep;
@@ -38,8 +38,7 @@ pub struct Consensus {
 /// On all ranks of the group, if a file cannot be read or written.
 pub fn make(sweep: &Sweep<'_>, k: usize, loaded: &Loaded<f64>, group: &Communicator) -> SharedResult<Consensus> {
     let (m, n) = (loaded.header.rows, loaded.header.cols);
-    let read = || sweep.components(k).map(|components| Matched::new(&components));
-    let matched = group.agree_on_error(if group.is_root() { read() } else { Ok(None) })?;
+    let matched = sweep.matched(k, group)?;
     let method = sweep.method(k);
     let found = model_selection::Consensus::new(matched.as_ref(), (k, method), (loaded, sweep.args.missing), group)?;
     let model_selection::Consensus { first, u, v, rmse, divergence, components, clusters } = found;

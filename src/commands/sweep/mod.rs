@@ -12,14 +12,17 @@ mod summary;
 use std::path::Path;
 
 pub use self::args::SweepArgs;
-use fednmf_base::error::{EXIT_DONE, EXIT_REQUEUE, Error, Result};
+use fednmf_base::error::{EXIT_DONE, EXIT_REQUEUE, Error, Result, SharedResult};
 use fednmf_base::unfinished::Access;
 use fednmf_base::units::counted;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, MessageTag, Payload, Signals};
 use fednmf_data::{Loaded, memory};
 use fednmf_driver::missing::{warning_of_stored_zeros, warning_without_nan};
-use fednmf_driver::model_selection::{Point, SweepPlan, check_sizes, choose, drops, group_of, inertias, layout};
+use fednmf_driver::model_selection::{
+    Choice, Criterion, Point, SweepPlan, check_sizes, choose, choose_by_rows, considered, drops, errors_of_rows,
+    group_of, inertias, layout,
+};
 use fednmf_driver::plan::Storage;
 use fednmf_driver::progress::Progress;
 use fednmf_driver::spec::Precision;
@@ -188,7 +191,14 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         let found = comm.agree_on_error(found.map_err(Error::from))?;
         points.iter_mut().zip(drops(&ks, &found)).for_each(|(point, drop)| point.drop = Some(drop));
     }
-    let choice = choose(&points, loaded.header.rows.min(loaded.header.cols));
+    let most = loaded.header.rows.min(loaded.header.cols);
+    let choice = match args.criterion {
+        None => Ok(choose(&points, most)),
+        // One group fits the rows, and makes the consensus.
+        Some(Criterion::SigProfiler) if number == 0 => choose_by_fit(&sweep, (&points, most), &loaded, &group),
+        Some(Criterion::SigProfiler) => Ok(None),
+    };
+    let choice = comm.agree_on_error(choice.map_err(Error::from))?;
     let consensus = choice.as_ref().filter(|_| number == 0);
     let consensus = consensus.map(|choice| consensus::make(&sweep, choice.k, &loaded, &group)).transpose();
     let consensus = comm.agree_on_error(consensus.map_err(Error::from))?;
@@ -202,6 +212,20 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let summary = Summary { sweep: &sweep, points: &points, choice, consensus, divisor, html, numbers };
     comm.agree_on_error(if comm.is_root() { summary.write() } else { Ok(()) })?;
     Ok(EXIT_DONE)
+}
+
+/// The choice by how well the consensus of each k fits the rows. Collective in a group.
+fn choose_by_fit(
+    sweep: &Sweep<'_>,
+    (points, most): (&[Point], usize),
+    loaded: &Loaded<f64>,
+    group: &Communicator,
+) -> SharedResult<Option<Choice>> {
+    let errors = considered(points).into_iter().map(|point| {
+        let matched = sweep.matched(point.k, group)?;
+        errors_of_rows(matched.as_ref(), point.k, loaded, group)
+    });
+    Ok(choose_by_rows(points, &errors.collect::<SharedResult<Vec<_>>>()?, most))
 }
 
 fn make_directory(path: &Path) -> Result<()> {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, Signals};
 use fednmf_data::state::OwnedPiece;
 use fednmf_data::{Loaded, Resample};
 use fednmf_driver::Stop;
 use fednmf_driver::missing::HELD_OUT_OF_SPARSE;
 use fednmf_driver::model_selection;
-use fednmf_driver::model_selection::{Errors, Point, SweepMissing, Trial, point};
+use fednmf_driver::model_selection::{Errors, Matched, Point, SweepMissing, Trial, point};
 use fednmf_driver::spec::Scale;
 use fednmf_files as data;
 use fednmf_files::InputSpec;
@@ -69,6 +69,7 @@ impl Sweep<'_> {
     pub fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
         let algo = model_selection::requested(args.algo.as_ref(), args.loss.as_deref())?;
         let left_out = model_selection::left_out(&*algo, args.missing.into(), args.holdout)?;
+        args.criterion.map_or(Ok(()), |criterion| criterion.check(&*algo, &left_out.missing))?;
         let max_iters = args.max_iters.unwrap_or_else(|| model_selection::iterations(&*algo));
         if args.runs == 0 || max_iters == 0 {
             return Err(Error::input("--runs and --max-iters: must be at least 1"));
@@ -121,10 +122,10 @@ impl Sweep<'_> {
         &*self.methods[&k]
     }
 
-    /// Whether its method can hold entries out of this matrix.
+    /// Whether held-out entries would count, and its method can hold them out of this matrix.
     pub fn can_hold_out(&self) -> bool {
         let missing = MissingParams { holdout: 0.05, ..self.left_out.clone() };
-        let able = !self.streamed && self.algo.groups().missing.is_some();
+        let able = !self.streamed && self.args.criterion.is_none() && self.algo.groups().missing.is_some();
         able && model_selection::check_settings(&*self.algo, &self.args.settings(&missing)).is_ok()
     }
 
@@ -297,6 +298,15 @@ impl Sweep<'_> {
     /// If a file cannot be read.
     pub fn components(&self, k: usize) -> Result<Vec<Array2<f64>>> {
         (0..self.args.runs).map(|run| self.components_of(Task { k, run })).collect()
+    }
+
+    /// The runs with k components, matched, on rank 0 of a group. Collective in it.
+    ///
+    /// # Errors
+    /// On all ranks of the group, if a file cannot be read.
+    pub fn matched(&self, k: usize, group: &Communicator) -> SharedResult<Option<Matched>> {
+        let read = || self.components(k).map(|components| Matched::new(&components));
+        group.agree_on_error(if group.is_root() { read() } else { Ok(None) })
     }
 
     /// Error and stability of one k, from the files of its runs.

@@ -81,7 +81,7 @@ impl Summary<'_> {
             "points": self.points, "heldout_measure": held_out.map(|point| point.heldout_measure().key()),
             "recommended": choice.map(|c| c.k), "reasons": choice.map(|c| &c.reasons),
             "warnings": choice.map(|c| &c.warnings), "recommendation": self.recommendation(),
-            "resample": self.sweep.args.resample, "consensus": self.consensus, "next_command": self.next(),
+            "resample": self.sweep.args.resample, "criterion": self.sweep.args.criterion, "consensus": self.consensus, "next_command": self.next(),
             "scale_divisor": self.divisor,
         })
     }
@@ -107,6 +107,7 @@ impl Summary<'_> {
     fn reasons(&self) -> String {
         match &self.choice {
             Some(choice) => format!("k = {}. {}", choice.k, choice.explanation()),
+            None if self.sweep.args.criterion.is_some() => "none: no k is stable.".to_string(),
             None => "none: nothing was held out, and no k is stable.".to_string(),
         }
     }
@@ -180,6 +181,7 @@ impl Summary<'_> {
             }
             add(&["--output", &output]);
             args.resample.iter().for_each(|how| add(&["--resample", how.name()]));
+            args.criterion.iter().for_each(|criterion| add(&["--criterion", criterion.name()]));
             add(missing);
             add(transpose);
             add(&prepared);

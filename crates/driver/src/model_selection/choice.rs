@@ -96,7 +96,7 @@ impl Point {
         }
     }
 
-    fn describe_by_k(&self) -> String {
+    pub(super) fn describe_by_k(&self) -> String {
         self.describe(&format!("with k = {} the", self.k))
     }
 }
@@ -118,11 +118,17 @@ impl Choice {
 /// has. `most` is the largest k that the matrix allows.
 pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     let known: Vec<(&Point, f64, f64)> = points.iter().filter_map(|p| p.heldout.map(|(e, se)| (p, e, se))).collect();
-    let Chosen { point: chosen, reasons, best, mut warnings, prediction, interpretation } = match points {
+    let chosen = match points {
         _ if !known.is_empty() => by_held_out(&known)?,
         [first, ..] if first.error().is_nan() => by_stability_alone(points)?,
         _ => by_stability(points)?,
     };
+    Some(recommended(chosen, points, most))
+}
+
+/// The recommendation of a chosen point, with warnings if it is at an edge of the range.
+pub(super) fn recommended(chosen: Chosen<'_>, points: &[Point], most: usize) -> Choice {
+    let Chosen { point: chosen, reasons, best, mut warnings, prediction, interpretation } = chosen;
     match points {
         [_] => warnings.push(format!("only k = {} was tried: it takes several to choose from", chosen.k)),
         [first, .., last] => {
@@ -149,18 +155,18 @@ pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
         }
         [] => {}
     }
-    Some(Choice { k: chosen.k, prediction, interpretation, reasons, warnings })
+    Choice { k: chosen.k, prediction, interpretation, reasons, warnings }
 }
 
 /// A chosen point.
-struct Chosen<'a> {
-    point: &'a Point,
-    reasons: Vec<String>,
+pub(super) struct Chosen<'a> {
+    pub point: &'a Point,
+    pub reasons: Vec<String>,
     /// The point with the least error.
-    best: &'a Point,
-    warnings: Vec<String>,
-    prediction: Option<usize>,
-    interpretation: Option<usize>,
+    pub best: &'a Point,
+    pub warnings: Vec<String>,
+    pub prediction: Option<usize>,
+    pub interpretation: Option<usize>,
 }
 
 /// The stable point with the clearest elbow of the loss, which always falls; without an elbow the one with the least error, or a

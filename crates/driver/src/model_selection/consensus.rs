@@ -76,13 +76,8 @@ impl Consensus {
         (loaded, missing): (&Loaded<f64>, SweepMissing),
         group: &Communicator,
     ) -> SharedResult<Self> {
-        let mut v = Array2::<f64>::zeros((loaded.header.cols, k));
-        if let Some(matched) = matched {
-            v.assign(&matched.means());
-        }
+        let v = shared_means(matched, (loaded.header.cols, k), group);
         let repeated = matched.and_then(Matched::repeated);
-        // The other ranks add zeros, so the sum has the bits of the means.
-        group.sum(MEANS, v.as_slice_mut().expect("made in row order"));
         let of_divergence = method.description().measure != Measure::RelativeError;
         let fit = match (Beta::of_method(method).filter(|_| of_divergence), &loaded.layout) {
             (Some(beta), _) => fit_by_divergence(loaded, missing, (&v, beta), group)?,
@@ -110,6 +105,14 @@ impl Consensus {
             clusters: order,
         })
     }
+}
+
+/// The means of matched runs (n × k), which only rank 0 has. Collective.
+pub fn shared_means(matched: Option<&Matched>, shape: (usize, usize), group: &Communicator) -> Array2<f64> {
+    let mut v = matched.map_or_else(|| Array2::zeros(shape), Matched::means);
+    // The other ranks add zeros, so the sum has the bits of the means.
+    group.sum(MEANS, v.as_slice_mut().expect("made in row order"));
+    v
 }
 
 /// The components of V, the sums of whose terms u_j v_jᵀ are `totals`.
@@ -178,6 +181,14 @@ fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Shar
     Ok(Fit { first: grid.u.own_rows.start, u: grid.u.own, squared, count, divergence: 0.0 })
 }
 
+/// This rank's rows of the matrix, if they are in memory, where each rank has whole rows.
+pub fn rows_in_memory(loaded: &Loaded<f64>) -> Option<Block<f64>> {
+    match loaded.layout {
+        Layout::RowsAndColumns { .. } => loaded.blocks.first().map(Block::transposed),
+        _ => loaded.copy().blocks.into_iter().next(),
+    }
+}
+
 /// The fit by a divergence: each rank has whole rows, in memory or in panels.
 fn fit_by_divergence(
     loaded: &Loaded<f64>,
@@ -186,10 +197,7 @@ fn fit_by_divergence(
     group: &Communicator,
 ) -> SharedResult<Fit> {
     let own = loaded.cuts.rows[group.rank()].clone();
-    let block = match loaded.layout {
-        Layout::RowsAndColumns { .. } => loaded.blocks.first().map(Block::transposed),
-        _ => loaded.copy().blocks.into_iter().next(),
-    };
+    let block = rows_in_memory(loaded);
     if missing != SweepMissing::None {
         let block = group.agree_on_error(block.ok_or_else(|| Error::failed("a rank has no block")))?;
         let observed = Observed::new(block, missing == SweepMissing::ZeroUnobserved, std::iter::empty());

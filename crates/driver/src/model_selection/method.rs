@@ -74,7 +74,7 @@ pub fn requested(method: Option<&Arc<dyn ConfiguredMethod>>, loss: Option<&str>)
 }
 
 /// Whether a method, or what it chooses, minimises the squared error.
-fn is_for_squared_error(method: &dyn ConfiguredMethod) -> bool {
+pub(super) fn is_for_squared_error(method: &dyn ConfiguredMethod) -> bool {
     let measure = |method: &dyn ConfiguredMethod| method.description().measure;
     method.choose(None).map_or_else(|| measure(method), |choice| measure(&*choice.method)) == Measure::RelativeError
 }

@@ -6,6 +6,7 @@ mod consensus;
 mod method;
 mod plan;
 mod programs;
+mod sigprofiler;
 mod spectrum;
 mod stability;
 mod trial;
@@ -17,6 +18,7 @@ pub use method::{
 };
 pub use plan::{SweepPlan, group_of};
 pub use programs::{CellSums, Clusters, Genes, OneOwner, Programs, Spectra};
+pub use sigprofiler::{Criterion, choose_by_rows, considered, errors_of_rows};
 pub use spectrum::{drops, inertias};
 pub use stability::{Matched, Similarities, Stability};
 pub use trial::{Errors, Finished, Trial, check_sizes, layout, point};
