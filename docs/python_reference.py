@@ -13,7 +13,7 @@ _GROUPS = {
     "Factorisations": ["fednmf.NMF", "fednmf.MiniBatchNMF", "fednmf.BooleanMF", "fednmf.federated", "fednmf.mpi", "fednmf.methods"],
     "AnnData": [f"fednmf.tl.{name}" for name in ("nmf", "project", "choose_k", "cnmf", "metaprograms", "spectra", "top_lists")],
     "Plots": [f"fednmf.pl.{name}" for name in fednmf.pl.__all__],
-    "Results": ["fednmf.Federated", "fednmf.MpiRun", "fednmf.tl.KChoice", "fednmf.tl.Programs", "fednmf.tl.MetaPrograms"],
+    "Results": ["fednmf.Federated", "fednmf.MpiRun", "fednmf.tl.KChoice", "fednmf.tl.Consensus", "fednmf.tl.Programs", "fednmf.tl.MetaPrograms"],
 }
 
 

@@ -1,4 +1,15 @@
-"""Nonnegative and Boolean matrix factorisation of arrays in memory."""
+"""Nonnegative and Boolean matrix factorisation, X ~ W H, of arrays, AnnData and the data of several parties.
+
+NMF, MiniBatchNMF   with the interface of scikit-learn; MiniBatchNMF reads batches of very many samples
+BooleanMF           factors of zeros and ones
+tl.nmf, tl.project  factors of cells x genes in an AnnData, and weights of new cells for them
+tl.choose_k         which number of components the data support
+tl.cnmf             consensus programmes, as cNMF
+tl.metaprograms     programmes that several samples have
+pl.usage, ...       plots: embedding, top_features, images, choose_k, consensus
+federated, methods  factors of the blocks of several parties, in this process; which methods there are
+mpi                 starts the program on many cores or machines
+"""
 
 from . import pl, tl
 from ._boolean import BooleanMF

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import _rows, _run
-from ._parts import NEGATIVE, Parts
 
 
 def is_annotated(data: Any) -> bool:
@@ -25,7 +24,7 @@ def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]
         raise ValueError("use_highly_variable=True, but adata.var has no 'highly_variable': find them first")
     used = np.ones(adata.n_vars, bool)
     if marked and use_highly_variable is not False:
-        used = _truth(adata.var["highly_variable"])
+        used = truth(adata.var["highly_variable"])
         if not used.any():
             raise ValueError("no gene is marked in adata.var['highly_variable']")
     if use_highly_variable is None and not used.all():
@@ -37,15 +36,19 @@ def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]
             stacklevel=3,
         )
     use_highly_variable = marked if use_highly_variable is None else use_highly_variable
-    X = of_genes(adata, layer, None if used.all() else np.flatnonzero(used))
-    if not isinstance(X, Parts):
-        values = X.data if sp.issparse(X) else np.asarray(X)
-        if values.size and values.min() < 0:
-            raise ValueError(f"{_name(layer)} has negative entries{NEGATIVE}")
-    return X, used, bool(use_highly_variable)
+    X = matrix(adata, layer)
+    _rows.check_unmasked(X, "adata.X" if layer is None else f"layer {layer!r}")
+    values = X.data if sp.issparse(X) else np.asarray(X)
+    if values.size and values.min() < 0:
+        where = "adata.X" if layer is None else f"layer {layer!r}"
+        raise ValueError(
+            f"{where} has negative entries, as scaled data have; use counts or log counts: a layer of them (layer=), or "
+            "adata.raw.to_adata()"
+        )
+    return X if used.all() else X[:, used], used, bool(use_highly_variable)
 
 
-def _truth(column: Any) -> np.ndarray:
+def truth(column: Any) -> np.ndarray:
     """The marks of a column; other text and missing values are refused, which NumPy takes for true."""
     words = {"true": True, "false": False}
     values = np.array([words.get(x.lower(), x) if isinstance(x, str) else x for x in np.asarray(column, dtype=object)], object)
@@ -53,6 +56,29 @@ def _truth(column: Any) -> np.ndarray:
     if wrong:
         raise ValueError(f"adata.var['highly_variable'] has {wrong[0]!r}, which is neither True nor False")
     return values.astype(bool)
+
+
+def has_logarithms(X: Any) -> bool:
+    """Whether most of 64 rows have entries ln(1 + c n) with whole numbers n, by the rule of the program (logarithms.rs)."""
+    if not sp.issparse(X) and not isinstance(X, np.ndarray):
+        return False
+    some = X[np.unique(np.linspace(0, X.shape[0] - 1, 64).astype(int))]
+    rows = [_logarithms(row.data if sp.issparse(row) else row) for row in (some.tocsr() if sp.issparse(some) else some)]
+    return rows.count(True) >= 3 and rows.count(True) > rows.count(False)
+
+
+def _logarithms(row: np.ndarray) -> Optional[bool]:
+    """Of one row; None: its entries may be scaled counts, or are too few to decide."""
+    entries = row[row > 0].astype(float)
+    if entries.size and (entries % 1 == 0).all():
+        return False
+
+    def are_multiples(x: np.ndarray) -> Optional[bool]:
+        x = x / x.min(initial=np.inf)
+        x = x[(x >= 1.5) & (x < 10)]
+        return bool((abs(x - x.round()) <= 0.01 * x).all()) if x.size >= 4 else None
+
+    return None if are_multiples(entries) else are_multiples(np.expm1(entries))
 
 
 def values(frame: Any, what: str) -> Any:
@@ -74,29 +100,10 @@ def labels(column: Any, what: str) -> np.ndarray:
 
 def matrix(adata: Any, layer: Optional[str]) -> Any:
     """`adata.X`, or a layer, in memory."""
-    X = _stored(adata, layer)
-    if layer is None and _rows.is_in_parts(X):
-        _rows.check_in_memory(adata)
-    return _rows.computed(X)
-
-
-def of_genes(adata: Any, layer: Optional[str], genes: Optional[np.ndarray]) -> Any:
-    """`adata.X`, or a layer, or some of its columns: what is in memory, or else its parts."""
-    X = _stored(adata, layer)
-    if _rows.is_in_parts(X):
-        return Parts(X, _name(layer), genes)
-    _rows.check_unmasked(X, _name(layer))
-    return X if genes is None else X[:, genes]
-
-
-def _stored(adata: Any, layer: Optional[str]) -> Any:
     if layer is None:
-        return _rows.matrix_of(adata)
+        _rows.check_in_memory(adata)
+        return _rows.computed(_rows.matrix_of(adata))
     if layer not in adata.layers:
         names = ", ".join(adata.layers) or "none"
         raise ValueError(f"layer={layer!r}: adata has no such layer; it has {names}")
-    return adata.layers[layer]
-
-
-def _name(layer: Optional[str]) -> str:
-    return "adata.X" if layer is None else f"layer {layer!r}"
+    return _rows.computed(adata.layers[layer])

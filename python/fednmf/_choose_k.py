@@ -23,20 +23,23 @@ _COLUMNS = ("k", "rmse", "divergence", "heldout", "heldout_se", "silhouette", "l
 
 @dataclass(repr=False)
 class Consensus:
-    """What the runs with one k agree on: the mean of each component over the runs, and W, the exact minimiser of the loss for it."""
+    """What the runs with one k agree on.
 
-    #: n_samples x k.
+    W           samples x k: the exact minimiser of the loss for this H
+    H           k x features: the mean of each component over the runs, with norm 1
+    rmse        root mean squared error of W H
+    divergence  of W H, if the method minimises one
+    silhouette, cosine
+                of each component: how well the runs agree on it (None with a single run)
+    share       of each component: its part of the norms of all terms
+    """
+
     W: np.ndarray
-    #: k x n_features; each row has norm 1.
     H: np.ndarray
-    #: Root mean squared error of W H.
     rmse: float
-    #: Of W H, if the method minimises a divergence.
     divergence: Optional[float]
-    #: Of each component: how well the runs agree on it (None with a single run).
     silhouette: Optional[np.ndarray]
     cosine: Optional[np.ndarray]
-    #: Of each component: its share of the norms of all terms.
     share: np.ndarray
 
     def __repr__(self) -> str:

@@ -231,6 +231,12 @@ def federated(
         )
     if run.refused_between_owners:
         warnings.warn(f"between owners this run would be refused: {run.refused_between_owners}", UserWarning, stacklevel=2)
+    if options.get("secure_sum") and len(parts) == 2:
+        warnings.warn(
+            "secure_sum hides nothing between two parties: each can subtract its own term from the sum; use three or more",
+            UserWarning,
+            stacklevel=2,
+        )
     shared: dict[str, np.ndarray] = {}
     private: list[dict[str, np.ndarray]] = [{} for _ in parts]
     for name, party, values in run.factors:

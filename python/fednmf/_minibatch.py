@@ -56,6 +56,9 @@ class MiniBatchNMF(NMF):
     fresh_restarts, fresh_restarts_max_iter, transform_max_iter
         Accepted as in scikit-learn, and without effect: W is solved for exactly.
 
+    A batch of `fit` has rows from sixteen places of X, since data are often sorted. Names of columns must be those of the first fit,
+    in the same order. A fit that fails leaves the model as it was.
+
     Attributes
     ----------
     components_ : array (n_components, n_features)

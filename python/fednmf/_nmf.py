@@ -80,6 +80,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_jobs : int or None
         Threads, as in joblib: None is 1, -1 is all cores.
 
+    X is an array or a sparse matrix. A masked array is refused, since its mask would be lost. Duplicates of a sparse matrix are
+    summed as floating-point numbers.
+
     Attributes
     ----------
     components_ : array (n_components, n_features)

@@ -11,7 +11,7 @@ from typing import Any, Literal, Optional
 import numpy as np
 
 from . import _annotated
-from ._choose_k import Callback, KChoice, SearchMethod
+from ._choose_k import Callback, Consensus, KChoice, SearchMethod
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
 from ._metaprograms import MetaPrograms, metaprograms
@@ -27,6 +27,7 @@ _BETAS = {
 }
 
 __all__ = [
+    "Consensus",
     "KChoice",
     "MetaPrograms",
     "Programs",
@@ -69,7 +70,7 @@ def nmf(
     Returns
     -------
     None, or the copy. Sets ``obsm["X_nmf"]`` (cells x components), ``varm["NMF"]`` (genes x components; zeros for genes that were
-    not used) and ``uns["nmf"]`` (parameters, reconstruction error, number of iterations, version of fednmf).
+    not used) and ``uns["nmf"]`` (parameters with the seed, reconstruction error, number of iterations, version of fednmf).
 
     Raises
     ------
@@ -95,7 +96,7 @@ def nmf(
     adata = adata.copy() if copy else adata
     X, used, use_highly_variable = _annotated.chosen(adata, layer, use_highly_variable)
     model = NMF(n_components, random_state=random_state, **params)
-    _warn_of_logarithms(adata, layer, checked_loss(model.beta_loss))
+    _warn_of_logarithms(adata, X, layer, checked_loss(model.beta_loss))
     cells = model.fit_transform(X)
     about = {
         "params": {
@@ -130,11 +131,15 @@ def _seed(random_state: Any) -> dict[str, int]:
     return {"random_state": int(random_state)} if isinstance(random_state, numbers.Integral) else {}
 
 
-def _warn_of_logarithms(adata: Any, layer: Optional[str], beta: Optional[float]) -> None:
-    if layer is None and "log1p" in adata.uns and beta == 1:
+def _warn_of_logarithms(adata: Any, X: Any, layer: Optional[str], beta: Optional[float]) -> None:
+    if beta != 1:
+        return
+    marked = layer is None and "log1p" in adata.uns
+    if marked or _annotated.has_logarithms(X):
+        where = "adata.X" if layer is None else f"layer {layer!r}"
+        what = "has logarithms (adata.uns['log1p'])" if marked else "looks like logarithms of counts (log1p)"
         warnings.warn(
-            "the Kullback-Leibler divergence is for counts, and adata.X has logarithms (adata.uns['log1p']); give layer= with the "
-            "counts, or use the default loss",
+            f"the Kullback-Leibler divergence is for counts, and {where} {what}; give layer= with the counts, or use the default loss",
             UserWarning,
             stacklevel=3,
         )
@@ -180,9 +185,9 @@ def project(
     if "NMF" not in reference.varm or "nmf" not in reference.uns:
         raise ValueError("the reference has no components in varm['NMF']: run fednmf.tl.nmf on it first")
     components = np.asarray(reference.varm["NMF"])
-    used = components.any(axis=1)
-    if not used.any():
+    if not components.any():
         raise ValueError("the components of the reference are all zero: factorise it with a smaller penalty")
+    used = _factorised(reference, components)
     names = reference.var_names[used]
     for what, index in (("adata", adata.var_names), ("the reference", reference.var_names)):
         if not index.is_unique:
@@ -209,6 +214,17 @@ def project(
     model.n_components_, model.n_features_in_ = components.shape[1], int(common.sum())
     X = model._checked(_annotated.matrix(adata, None if layer == "X" else layer)[:, where[common]], reset=False)
     adata.obsm["X_nmf"] = model._project(X if divisor == 1 else X / X.dtype.type(divisor), penalty, min_gain)
+
+
+def _factorised(reference: Any, components: np.ndarray) -> np.ndarray:
+    """The genes that were factorised, of which a penalty may have left a row of zeros."""
+    params, used = reference.uns["nmf"]["params"], components.any(axis=1)
+    if params.get("feature_type") is not None:
+        return used
+    selected = params.get("use_highly_variable", params.get("highly_variable", False))
+    if not selected:
+        return np.ones_like(used)
+    return used | _annotated.truth(reference.var["highly_variable"]) if "highly_variable" in reference.var else used
 
 
 def _layer_of(params: Any, adata: Any) -> str:
@@ -331,7 +347,7 @@ def choose_k(
     if annotated:
         X, used, use_highly_variable = _annotated.chosen(data, layer, use_highly_variable)
         beta = _BETAS.get(method or "hals", 2.0) if beta_loss is None else checked_loss(beta_loss)
-        _warn_of_logarithms(data, layer, beta)
+        _warn_of_logarithms(data, X, layer, beta)
         names = data.var_names[used]
     else:
         X, names = data, getattr(data, "columns", None)

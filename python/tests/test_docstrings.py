@@ -28,6 +28,6 @@ def test_everything_public_has_an_example():
     public = [getattr(fednmf, name) for name in fednmf.__all__ if name not in ("pl", "tl", "__version__")]
     public += [getattr(module, name) for module in (fednmf.pl, fednmf.tl) for name in module.__all__]
     # Results are made by a function, which has the example.
-    made = ("Federated", "Method", "MpiRun", "KChoice", "MetaPrograms", "Programs", "methods")
+    made = ("Federated", "Method", "MpiRun", "Consensus", "KChoice", "MetaPrograms", "Programs", "methods")
     missing = [one.__name__ for one in public if one.__name__ not in made and ">>>" not in (one.__doc__ or "")]
     assert missing == []

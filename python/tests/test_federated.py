@@ -312,3 +312,5 @@ def test_a_simulation_masks_and_warns_as_a_run_between_owners_would(planted):
     assert protected["statistics of the matrix"] == protected["sum V_j"] == "masked"
     with pytest.warns(UserWarning, match="between owners this run would be refused: .*rows"):
         fednmf.federated([part[:8] for part in parts], n_components=2, algo="fnmf", secure_sum=True, max_iter=3)
+    with pytest.warns(UserWarning, match="hides nothing between two parties"):
+        fednmf.federated(parts[:2], n_components=2, algo="fnmf", secure_sum=True, max_iter=3)

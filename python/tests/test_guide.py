@@ -17,15 +17,17 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "python.md"
 README = ROOT / "README.md"
 TUTORIALS = ROOT / "docs" / "guide" / "tutorials"
-EXAMPLES = [block.split("```")[0] for block in PAGE.read_text().split("```python\n")[1:]]
+# An example, and what the page says that it prints.
+EXAMPLES = re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example, shown", EXAMPLES)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_an_example_runs(example):
-    if "anndata" in example:
-        pytest.importorskip("anndata")
+def test_an_example_runs(example, shown, capsys):
+    for package in [name for name, word in {"anndata": "anndata", "pandas": ".to_string("}.items() if word in example]:
+        pytest.importorskip(package)
     exec(compile(example, str(PAGE), "exec"), {})
+    assert not shown or capsys.readouterr().out == shown
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -190,11 +190,46 @@ def test_logarithms_are_no_counts_for_the_divergence(cells):
         fednmf.tl.nmf(logs, n_components=2, beta_loss="kl", max_iter=3, tol=0)
     with pytest.warns(UserWarning, match="is for counts, and adata.X has logarithms"):
         fednmf.tl.choose_k(logs, [2], n_runs=1, method="kl-cd", max_iter=3)
+    for kind in (sp.csr_matrix, sp.csc_matrix, sp.csr_array, lambda X: X.toarray()):
+        other = cells.copy()
+        other.layers["log"] = kind(cells.layers["log"])
+        with pytest.warns(UserWarning, match="is for counts, and layer 'log' looks like logarithms"):
+            fednmf.tl.nmf(other, n_components=2, layer="log", beta_loss="kl", max_iter=3, tol=0)
+    cells.layers["scaled"] = cells.X * 0.37
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         fednmf.tl.nmf(logs, n_components=2, max_iter=3)
         fednmf.tl.nmf(cells, n_components=2, beta_loss="kl", max_iter=3)
+        fednmf.tl.nmf(cells, n_components=2, layer="scaled", beta_loss="kl", max_iter=3)
+
+
+def _with_rare_genes(marked):
+    """Cells with 20 genes of three programmes and 10 genes that a penalty makes zero; `marked` are highly variable."""
+    rng = np.random.default_rng(1)
+    V = np.zeros((3, 30))
+    for component, first in enumerate((0, 6, 12)):
+        V[component, first : first + 8] = rng.random(8) + 0.2
+    X = rng.random((100, 3)) * (rng.random((100, 3)) < 0.6) @ V
+    X[:, :20] += 0.02 * rng.random((100, 20))
+    X[:, 20:] = 0.5 * (rng.random((100, 10)) < 0.03)
+    adata = anndata.AnnData(X)
+    adata.var_names = [f"gene{i}" for i in range(30)]
+    adata.var["highly_variable"] = marked
+    return adata
+
+
+@pytest.mark.parametrize("marked", [np.ones(30, bool), np.arange(30) != 7], ids=["all", "some"])
+def test_genes_whose_components_are_zero_count_for_the_size_of_a_cell(marked):
+    cells = _with_rare_genes(marked)
+    fednmf.tl.nmf(cells, 3, use_highly_variable=not marked.all(), alpha_W=0.003, l1_ratio=1.0)
+    H = cells.varm["NMF"][marked].T
+    assert (H == 0).all(axis=0).any()
+    model = fednmf.NMF(3, alpha_W=0.003, l1_ratio=1.0).fit(cells.X[:, marked])
+    model.components_ = np.ascontiguousarray(H)
+    few = model.transform(cells.X[:, marked], min_gain=0.2)
+    fednmf.tl.project(cells, cells, min_gain=0.2)
+    np.testing.assert_allclose(cells.obsm["X_nmf"], few, atol=1e-9)
 
 
 def test_results_that_are_no_reference_are_refused_with_the_cure(cells):
