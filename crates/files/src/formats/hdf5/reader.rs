@@ -134,6 +134,9 @@ fn choose(path: &str, file: &File) -> Result<String> {
             return Err(wrong(path, format!("has several modalities; give the matrix of one: {}", all.join(", "))));
         }
     }
+    if is_biom(file) {
+        return Ok(format!("/{}", BIOM[0]));
+    }
     let fits = |name: &&String| match file.loc_type_by_name(name) {
         Ok(LocationType::Group) => file.group(name).is_ok_and(|g| is_compressed(&g)),
         Ok(LocationType::Dataset) => file.dataset(name).is_ok_and(|d| d.ndim() == 2),
@@ -144,6 +147,14 @@ fn choose(path: &str, file: &File) -> Result<String> {
         (Some(only), None) => Ok(format!("/{only}")),
         _ => Err(wrong(path, format!("say which matrix is meant, as in {path}:/name; it has {}", contents(file)))),
     }
+}
+
+/// The matrix of a BIOM table, observations × samples, by observations and by samples.
+const BIOM: [&str; 2] = ["observation/matrix", "sample/matrix"];
+
+/// Whether a file is a BIOM table of version 2.
+pub fn is_biom(file: &File) -> bool {
+    file.attr("format-version").is_ok() && BIOM.iter().all(|name| exists(file, name))
 }
 
 /// The group in which MuData has an AnnData object for each modality.
@@ -396,10 +407,13 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
     if !is_compressed(&group) {
         return Err(wrong(path, format!("{name} is a group, not a matrix; the file has {}", contents(file))));
     }
+    let biom = BIOM.iter().position(|known| is_biom(file) && name.trim_matches('/') == *known);
     let kind = word(&group, "encoding-type").or_else(|| word(&group, "h5sparse_format"));
+    let kind = biom.map(|at| ["csr", "csc"][at].to_string()).or(kind);
     let shape: Option<Vec<f64>> = ["shape", "h5sparse_shape"]
         .iter()
         .find_map(|a| group.attr(a).ok()?.read_raw::<f64>().ok())
+        .or_else(|| biom.and_then(|_| file.attr("shape").ok()?.read_raw::<f64>().ok()))
         .or_else(|| group.dataset("shape").ok()?.read_raw::<f64>().ok());
     let shape = shape.ok_or_else(|| {
         wrong(
@@ -424,9 +438,10 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         *length = data.size() as u64;
     }
     let is_10x = ["barcodes", "genes", "features"].iter().any(|name| group.link_exists(name));
+    let declared = if biom.is_some() { "BIOM" } else { "AnnData" };
     let (by_columns, writer) = match kind.as_deref() {
-        Some("csr_matrix" | "csr") => (false, "AnnData"),
-        Some("csc_matrix" | "csc") => (true, "AnnData"),
+        Some("csr_matrix" | "csr") => (false, declared),
+        Some("csc_matrix" | "csc") => (true, declared),
         Some(other) => {
             return Err(wrong(path, format!("{name} is encoded as {other}; CSR, CSC and dense are supported")));
         }
