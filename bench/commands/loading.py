@@ -2,6 +2,7 @@
 
     python3 -m venv VENV && VENV/bin/pip install numpy scipy fast_matrix_market h5py
     VENV/bin/python bench/run loading > loading.md
+    VENV/bin/python bench/run loading --files FILES --prefix "mpirun -n 2"          (without the others)
 
 The time of fednmf is `load_seconds` of its trace on one rank: header, entries, validation, assembly of the rows, and
 statistics and checksum of the matrix. The time of a baseline is that of the call; fast_matrix_market and SciPy return
@@ -21,6 +22,7 @@ from statistics import median
 
 import numpy as np
 
+from commands.atlas import annotated
 from lib.matrices import Case
 from lib.program import ONE_THREAD, add_binary_option, find_binary, run_traced
 
@@ -34,11 +36,20 @@ MARKET_READERS = {
     "scipy.io.mmread, SciPy 1.11 (Python)": "from scipy.io._mmio import MMFile; load = lambda: MMFile().read({0!r})",
     "scipy.io.mmread, current": "import scipy.io; load = lambda: scipy.io.mmread({0!r})",
 }
+LOAD_NPZ = "import scipy.sparse; load = lambda: scipy.sparse.load_npz({0!r})"
+LOAD_H5AD = (
+    "import h5py, scipy.sparse; X = h5py.File({0!r})['X']; "
+    "load = lambda: scipy.sparse.csr_matrix(tuple(X[a][:] for a in ('data', 'indices', 'indptr')), shape=X.attrs['shape'])"
+)
 READERS = {
     "counts.mtx": MARKET_READERS,
     "reals.mtx": MARKET_READERS,
     "reals.mtx.gz": MARKET_READERS,
     "dense.npy": {"numpy.load": "import numpy; load = lambda: numpy.load({0!r})"},
+    "counts.npz": {"scipy.sparse.load_npz": LOAD_NPZ},
+    "packed.npz": {"scipy.sparse.load_npz": LOAD_NPZ},
+    "counts.plain.h5ad": {"h5py and SciPy": LOAD_H5AD},
+    "counts.gzip.h5ad": {"h5py and SciPy": LOAD_H5AD},
 } | dict.fromkeys(HDF5_FILES, {"h5py": "import h5py; load = lambda: h5py.File({0!r})['M'][:]"})
 TIMED = "import time; {0}\nstart = time.perf_counter(); load(); print(time.perf_counter() - start)"
 
@@ -64,6 +75,13 @@ def write_files(work):
     if not os.path.exists(paths["reals.mtx.gz"]):
         with open(paths["reals.mtx"], "rb") as text, gzip.open(paths["reals.mtx.gz"], "wb", 6) as packed:
             shutil.copyfileobj(text, packed, 1 << 20)
+    for name, save in (("counts.npz", np.savez), ("packed.npz", np.savez_compressed)):
+        if not os.path.exists(paths[name]):
+            x = sparse.matrix
+            arrays = {"data": x.values, "indices": x.columns.astype("i4"), "indptr": x.starts, "shape": x.shape}
+            save(paths[name], format=b"csr", **arrays)
+    for compression in (None, "gzip"):
+        annotated(paths["counts.npz"], compression)
     for name, storage in HDF5_FILES.items():
         if not os.path.exists(paths[name]):
             import h5py

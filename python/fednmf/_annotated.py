@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import _rows, _run
+from ._parts import NEGATIVE, Parts
 
 
 def is_annotated(data: Any) -> bool:
@@ -36,16 +37,12 @@ def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]
             stacklevel=3,
         )
     use_highly_variable = marked if use_highly_variable is None else use_highly_variable
-    X = matrix(adata, layer)
-    _rows.check_unmasked(X, "adata.X" if layer is None else f"layer {layer!r}")
-    values = X.data if sp.issparse(X) else np.asarray(X)
-    if values.size and values.min() < 0:
-        where = "adata.X" if layer is None else f"layer {layer!r}"
-        raise ValueError(
-            f"{where} has negative entries, as scaled data have; use counts or log counts: a layer of them (layer=), or "
-            "adata.raw.to_adata()"
-        )
-    return X if used.all() else X[:, used], used, bool(use_highly_variable)
+    X = of_genes(adata, layer, None if used.all() else np.flatnonzero(used))
+    if not isinstance(X, Parts):
+        values = X.data if sp.issparse(X) else np.asarray(X)
+        if values.size and values.min() < 0:
+            raise ValueError(f"{_name(layer)} has negative entries{NEGATIVE}")
+    return X, used, bool(use_highly_variable)
 
 
 def truth(column: Any) -> np.ndarray:
@@ -100,10 +97,29 @@ def labels(column: Any, what: str) -> np.ndarray:
 
 def matrix(adata: Any, layer: Optional[str]) -> Any:
     """`adata.X`, or a layer, in memory."""
-    if layer is None:
+    X = _stored(adata, layer)
+    if layer is None and _rows.is_in_parts(X):
         _rows.check_in_memory(adata)
-        return _rows.computed(_rows.matrix_of(adata))
+    return _rows.computed(X)
+
+
+def of_genes(adata: Any, layer: Optional[str], genes: Optional[np.ndarray]) -> Any:
+    """`adata.X`, or a layer, or some of its columns: what is in memory, or else its parts."""
+    X = _stored(adata, layer)
+    if _rows.is_in_parts(X):
+        return Parts(X, _name(layer), genes)
+    _rows.check_unmasked(X, _name(layer))
+    return X if genes is None else X[:, genes]
+
+
+def _stored(adata: Any, layer: Optional[str]) -> Any:
+    if layer is None:
+        return _rows.matrix_of(adata)
     if layer not in adata.layers:
         names = ", ".join(adata.layers) or "none"
         raise ValueError(f"layer={layer!r}: adata has no such layer; it has {names}")
-    return _rows.computed(adata.layers[layer])
+    return adata.layers[layer]
+
+
+def _name(layer: Optional[str]) -> str:
+    return "adata.X" if layer is None else f"layer {layer!r}"

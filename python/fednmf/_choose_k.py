@@ -11,6 +11,7 @@ from joblib import effective_n_jobs
 
 from . import _fednmf, _run, _show
 from ._nmf import AnyLoss, checked_loss
+from ._parts import Parts
 
 #: Called with k, the run, the iteration and the last measures.
 Callback = Callable[[int, int, int, dict[str, float]], Any]
@@ -110,7 +111,10 @@ def choose_k(
     verbose: int = 0,
 ) -> KChoice:
     """See `fednmf.tl.choose_k`; X is a matrix."""
-    X = _run.checked(X, dtype=np.float64)
+    in_parts = isinstance(X, Parts)
+    X = X.cast(np.float64) if in_parts else _run.checked(X, dtype=np.float64)
+    # Held-out entries need the matrix in memory, as in `fednmf sweep`.
+    holdout = 0.0 if in_parts and holdout is None else holdout
     checked = sorted({_run.count("ks", k) for k in ks})
     if not checked:
         raise ValueError("ks is empty: there must be a number of components to try")

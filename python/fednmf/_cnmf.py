@@ -192,7 +192,7 @@ class _Cells:
             raise ValueError("names of genes are not unique: call adata.var_names_make_unique() first")
         for what, given in (("adata", adata), ("tpm", tpm)):
             if given is not None:
-                _rows.check_in_memory(given, what)
+                _rows.check_in_memory(given, what, "`fednmf sweep --cnmf` reads the files that `prepare` has written a part at a time")
         counts = _checked("adata.X", _rows.matrix_of(adata))
         values = counts.data if sp.issparse(counts) else counts
         if tpm is None and (values != np.floor(values)).any():

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from . import _losses, _run, _show
+from ._parts import Parts
 
 _FROBENIUS, _KULLBACK_LEIBLER = 2.0, 1.0
 # The short names are those of the program.
@@ -230,6 +231,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return X, W
 
     def _error(self, X: Any, W: np.ndarray, loss: float) -> float:
+        if isinstance(X, Parts):
+            return float(np.sqrt(sum(self._error(X[rows], W[rows], loss) ** 2 for rows in X.slices())))
         if loss == _FROBENIUS:
             return _losses.frobenius(X, W, self.components_)
         return float(np.sqrt(2 * _losses.divergence(X, W, self.components_, loss)))
@@ -273,6 +276,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def _checked(self, X: Any, reset: bool) -> Any:
+        if isinstance(X, Parts):
+            return validate_data(self, X, skip_check_array=True, reset=reset)
         X = validate_data(self, _run.accepted(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         return self._nonnegative(X)
 

@@ -36,12 +36,13 @@ def is_in_parts(X: Any) -> bool:
     return len(getattr(X, "shape", ())) == 2 and hasattr(X, "dtype") and hasattr(X, "__getitem__")
 
 
-def check_in_memory(adata: Any, what: str = "adata") -> None:
+def check_in_memory(
+    adata: Any, what: str = "adata", else_use: str = "for a matrix that does not fit, `fednmf --input` reads the file a part at a time"
+) -> None:
     """Refuses an AnnData whose matrix stays in its file."""
     if adata.isbacked:
         raise ValueError(
-            f"{what} is backed by {adata.filename}, and the matrix must be in memory: call {what}.to_memory() first; for a matrix "
-            "that does not fit, `fednmf --input` reads the file a part at a time"
+            f"{what} is backed by {adata.filename}, and the matrix must be in memory: call {what}.to_memory() first; {else_use}"
         )
 
 

@@ -238,11 +238,13 @@ def project(
     `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2. With `min_gain` a row has few components.
     """
     v = np.ascontiguousarray(components.T, dtype=X.dtype)
-    stored = X.nnz if sp.issparse(X) else X.size
+    stored = X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]
     work = max(stored / X.shape[0], components.shape[0]) * components.shape[0] if X.shape[0] else 1
-    step = max(int(_WORK_AT_ONCE / max(work, 1)), 1)
+    step = min(max(int(_WORK_AT_ONCE / max(work, 1)), 1), getattr(X, "at_once", X.shape[0]))
     # Between the parts Python raises what Ctrl-C asks for.
-    parts = [X[first : first + step] for first in range(0, X.shape[0], step)] if step < X.shape[0] else [X]
+    in_memory = isinstance(X, np.ndarray) or sp.issparse(X)
+    m = X.shape[0]
+    parts = [X] if in_memory and step >= m else (X[first : min(first + step, m)] for first in range(0, m, step))
     threads = effective_n_jobs(n_jobs)
     found = [_fednmf.project(native(part), str(X.dtype), v, penalty, threads, beta, min_gain) for part in parts]
     # The weights of a row of zeros may be -0, and -0 + 0 = 0.

@@ -17,6 +17,7 @@ from ._cnmf import Programs, cnmf
 from ._metaprograms import MetaPrograms, metaprograms
 from ._fednmf import __version__
 from ._nmf import NMF, AnyLoss, checked_loss
+from ._parts import Parts
 from ._spectra import spectra, top_lists
 
 #: The losses of the program's methods; beta-mu has it as an option.
@@ -96,7 +97,13 @@ def nmf(
     adata = adata.copy() if copy else adata
     X, used, use_highly_variable = _annotated.chosen(adata, layer, use_highly_variable)
     model = NMF(n_components, random_state=random_state, **params)
-    _warn_of_logarithms(adata, X, layer, checked_loss(model.beta_loss))
+    loss = checked_loss(model.beta_loss)
+    _warn_of_logarithms(adata, X, layer, loss)
+    if isinstance(X, Parts) and loss not in (1, 2):
+        raise ValueError(
+            f"beta_loss={model.beta_loss!r} needs the matrix in memory, and it is read by parts: call adata.to_memory() first, or take "
+            "'frobenius' or 'kullback-leibler'"
+        )
     cells = model.fit_transform(X)
     about = {
         "params": {
@@ -212,8 +219,11 @@ def project(
     model = NMF(beta_loss=beta_loss, n_jobs=n_jobs)
     model.components_ = np.ascontiguousarray(components[used][common].T)
     model.n_components_, model.n_features_in_ = components.shape[1], int(common.sum())
-    X = model._checked(_annotated.matrix(adata, None if layer == "X" else layer)[:, where[common]], reset=False)
-    adata.obsm["X_nmf"] = model._project(X if divisor == 1 else X / X.dtype.type(divisor), penalty, min_gain)
+    X = model._checked(_annotated.of_genes(adata, None if layer == "X" else layer, where[common]), reset=False)
+    scale = X.dtype.type(divisor)
+    parts = (X[rows] for rows in X.slices()) if isinstance(X, Parts) else [X]
+    found = [model._project(part if divisor == 1 else part / scale, penalty, min_gain) for part in parts]
+    adata.obsm["X_nmf"] = np.concatenate(found)
 
 
 def _factorised(reference: Any, components: np.ndarray) -> np.ndarray:
@@ -299,8 +309,8 @@ def choose_k(
     beta_loss : str, float or None
         The loss to minimise, as in `fednmf.NMF`, by the method that "auto" chooses for it. A method that is named has its own.
     holdout : float or None
-        Share of the entries that a run does not see; None: 0.05, or 0 for a divergence. With 0 each run is faster, and stability
-        and error decide.
+        Share of the entries that a run does not see; None: 0.05, or 0 for a divergence and a matrix that is read by parts. With 0
+        each run is faster, and stability and error decide.
     resample : "poisson", "multinomial" or None
         Factorise in each run a copy of the counts, drawn by its seed around them: each from a Poisson distribution, or those of a row
         from the multinomial distribution with its total. Errors and consensus are those on the counts themselves.

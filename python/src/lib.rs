@@ -3,7 +3,7 @@
 
 mod borrowed;
 
-use borrowed::{Given, views};
+use borrowed::{Given, raised, views};
 use numpy::ndarray::Array2;
 use numpy::{Element, PyArray2, PyReadonlyArray2};
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
@@ -103,13 +103,13 @@ fn factorize_in<T: Element + Real>(
     let held = parts.iter().map(Given::<T>::of).collect::<PyResult<Vec<_>>>()?;
     let parts = views(&held)?;
     let start: Option<Start<'_, T>> = start.as_ref().map(|(u, v)| (u.as_array(), v.as_array()));
-    let mut raised: Option<PyErr> = None;
+    let mut told: Option<PyErr> = None;
     let observer = |iteration: usize, measures: &Vec<(&'static str, f64)>| {
-        raised = Python::attach(|py| observe(py, settings.callback.as_ref(), iteration, measures)).err();
-        raised.is_none()
+        told = Python::attach(|py| observe(py, settings.callback.as_ref(), iteration, measures)).err();
+        told.is_none()
     };
     let found = py.detach(|| fednmf::run(method, parts, &options, start, Some(Box::new(observer))));
-    if let Some(raised) = raised {
+    if let Some(raised) = told.or_else(|| raised(&held)) {
         return Err(raised);
     }
     let found = found.map_err(|e| raise(&e))?;
@@ -367,22 +367,22 @@ fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) 
             return Err(PyValueError::new_err(format!("criterion={other:?}: must be 'sigprofiler' or None")));
         }
     };
-    let mut raised: Option<PyErr> = None;
+    let mut told: Option<PyErr> = None;
     let observer = |k: usize, run: usize, iteration: usize, measures: &Vec<(&'static str, f64)>| {
-        let told = Python::attach(|py| {
+        told = Python::attach(|py| {
             py.check_signals()?;
             if let Some(callback) = &callback {
                 callback.call1(py, (k, run, iteration, dictionary(py, measures)?))?;
             }
             Ok(())
-        });
-        raised = told.err();
-        raised.is_none()
+        })
+        .err();
+        told.is_none()
     };
     let held = [Given::<f64>::of(given)?];
     let matrix = views(&held)?.swap_remove(0);
     let found = py.detach(|| search.fit_observed(matrix, observer));
-    if let Some(raised) = raised {
+    if let Some(raised) = told.or_else(|| raised(&held)) {
         return Err(raised);
     }
     let found = found.map_err(|e| raise(&e))?;

@@ -51,10 +51,41 @@ print((now("VmHWM:") - before) / size(X))
 """
 
 
-def peak(*words):
+# More rows of cells x genes in a file, by cells.
+IN_PARTS = """
+import sys, warnings
+import anndata, numpy as np, scipy.sparse as sp
+import fednmf
+from fednmf import _parts
+
+warnings.simplefilter("ignore")
+cells, folder = int(sys.argv[1]), sys.argv[2]
+_parts._PANEL = 2 << 20
+rng = np.random.default_rng(0)
+block = sp.random(5000, 500, 0.2, "csr", np.float32, rng, lambda n: rng.integers(1, 9, n).astype(np.float32))
+anndata.AnnData(sp.vstack([block] * (cells // 5000), format="csr")).write_h5ad(f"{folder}/x.h5ad")
+backed = anndata.read_h5ad(f"{folder}/x.h5ad", backed="r")
+small = backed[:1000].to_memory()
+fednmf.tl.nmf(small, 3, solver="cd", max_iter=2, tol=0)
+
+def now(field):
+    line = next(line for line in open("/proc/self/status") if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+open("/proc/self/clear_refs", "w").write("5")
+before = now("VmRSS:")
+fednmf.tl.nmf(backed, 3, solver="cd", init="random", max_iter=3, tol=0)
+fednmf.tl.nmf(backed, 3, beta_loss="kullback-leibler", init="random", max_iter=3, tol=0)
+fednmf.tl.project(backed, small)
+fednmf.tl.choose_k(backed, [2, 3], n_runs=2, holdout=0, max_iter=3)
+print(now("VmHWM:") - before)
+"""
+
+
+def peak(*words, script=SCRIPT):
     # Not where the sources are: they would be imported.
     folder = Path(__file__).parent
-    done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, cwd=folder)
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -75,3 +106,10 @@ def test_columns_are_copied_once(form):
 @pytest.mark.parametrize("form", ["C", "F"])
 def test_the_divergence_has_copies_by_rows_and_by_columns(form):
     assert 1.5 < peak(form, "float64", "kl") < 3.4
+
+
+def test_memory_does_not_grow_with_the_cells_of_a_file(tmp_path):
+    pytest.importorskip("anndata")
+    # The file has 8 and 80 MB of entries; its cells have factors of 3 and 30 MB, of several runs.
+    peaks = [peak(str(cells), str(tmp_path), script=IN_PARTS) for cells in (10_000, 100_000)]
+    assert max(peaks) < 60e6, peaks

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 import fednmf
+from fednmf import _annotated, _parts
 
 anndata = pytest.importorskip("anndata")
 
@@ -117,17 +118,119 @@ def test_genes_that_the_reference_lacks_are_named(cells):
         fednmf.tl.project(new, cells)
 
 
-def test_a_backed_matrix_is_refused_with_the_remedy(cells, tmp_path):
-    cells.write_h5ad(tmp_path / "cells.h5ad")
-    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+def in_parts(cells, how, folder):
+    """The same cells, whose matrix is not in memory."""
+    if how == "backed":
+        cells.write_h5ad(folder / "cells.h5ad", compression="gzip")
+        return anndata.read_h5ad(folder / "cells.h5ad", backed="r")
+    if how == "backed, dense":
+        dense = anndata.AnnData(cells.X.toarray(), obs=cells.obs.copy(), var=cells.var.copy())
+        dense.write_h5ad(folder / "dense.h5ad")
+        return anndata.read_h5ad(folder / "dense.h5ad", backed="r")
+    other = anndata.AnnData(cells.X, obs=cells.obs.copy(), var=cells.var.copy())
+    if how == "dask":
+        array = pytest.importorskip("dask.array")
+        other.X = array.from_array(cells.X.toarray(), chunks=(32, 40))
+    elif how == "h5py":
+        h5py = pytest.importorskip("h5py")
+        h5py.File(folder / "x.h5", "w").create_dataset("x", data=cells.X.toarray(), chunks=(7, 40), compression="gzip")
+        other.layers["x"] = h5py.File(folder / "x.h5")["x"]
+    else:
+        zarr = pytest.importorskip("zarr")
+        array = zarr.create_array(str(folder / "x.zarr"), shape=cells.shape, chunks=(20, 40), dtype="f4")
+        array[:] = cells.X.toarray()
+        other.layers["x"] = array
+    return other
+
+
+@pytest.fixture(params=["backed", "backed, dense", "dask", "h5py", "zarr"])
+def both(cells, request, tmp_path, monkeypatch):
+    """Cells in memory, and the same in parts of few rows; and the layer of the latter."""
+    monkeypatch.setattr(_parts, "_PANEL", 1500)
+    cells.var["highly_variable"] = np.arange(40) % 3 > 0
+    other = in_parts(cells, request.param, tmp_path)
+    layer = "x" if request.param in ("h5py", "zarr") else None
+    assert 4 < len(list(_annotated.of_genes(other, layer, None).slices())) < 90 or request.param == "dask"
+    return cells, other, layer
+
+
+@pytest.mark.parametrize("genes", [True, False])
+@pytest.mark.parametrize("params", [{"solver": "cd"}, {"beta_loss": "kullback-leibler", "solver": "mu", "init": "random"}])
+def test_a_matrix_that_is_read_in_parts_has_the_factors_of_one_in_memory(both, params, genes):
+    cells, other, layer = both
+    params = {"n_components": 3, "use_highly_variable": genes, "max_iter": 60, "tol": 0, **params}
+    fednmf.tl.nmf(cells, **params)
+    fednmf.tl.nmf(other, layer=layer, **params)
+    for name, place in (("X_nmf", "obsm"), ("NMF", "varm")):
+        expected = getattr(cells, place)[name]
+        np.testing.assert_allclose(getattr(other, place)[name], expected, rtol=2e-3, atol=1e-4 * expected.max())
+    assert other.uns["nmf"]["reconstruction_err"] == pytest.approx(cells.uns["nmf"]["reconstruction_err"], rel=1e-5)
+    # New cells in parts.
+    expected = cells.obsm["X_nmf"]
+    fednmf.tl.project(other, cells, layer=layer or "X")
+    np.testing.assert_allclose(other.obsm["X_nmf"], expected, rtol=2e-3, atol=1e-4 * expected.max())
+
+
+def test_the_number_of_components_is_that_of_a_matrix_in_memory(both):
+    cells, other, layer = both
+    search = {"ks": [2, 3, 4], "n_runs": 3, "use_highly_variable": False, "max_iter": 60}
+    for more in ({}, {"method": "kl-mu"}):
+        found = [fednmf.tl.choose_k(cells, holdout=0, **search, **more), fednmf.tl.choose_k(other, layer=layer, **search, **more)]
+        assert found[0].recommended == found[1].recommended
+        for name in ("rmse", "divergence", "silhouette"):
+            np.testing.assert_allclose(found[1].column(name), found[0].column(name), rtol=1e-4)
+        np.testing.assert_allclose(found[1].consensus.H, found[0].consensus.H, rtol=1e-3, atol=1e-4)
+    for more, word in ({"holdout": 0.05}, "holdout"), ({"resample": "poisson"}, "resample"), ({"method": "kl-cd"}, "kl-cd"):
+        with pytest.raises(ValueError, match=f"{word}.*in memory"):
+            fednmf.tl.choose_k(other, layer=layer, **search, **more)
+
+
+def test_samples_of_a_matrix_in_parts_are_factorised(cells, tmp_path):
+    cells.obs["donor"] = np.repeat(["a", "b", "c"], 30)
+    backed = in_parts(cells, "backed", tmp_path)
+    tables = [fednmf.tl.spectra(of, ks=[2], sample_key="donor") for of in (cells, backed)]
+    np.testing.assert_allclose(tables[0], tables[1], rtol=1e-6)
+
+
+def test_what_needs_the_matrix_in_memory_says_so(cells, tmp_path):
+    backed = in_parts(cells, "backed", tmp_path)
     for call in (
-        lambda: fednmf.tl.nmf(backed, 3),
-        lambda: fednmf.tl.choose_k(backed, [2, 3], 2),
+        lambda: fednmf.tl.nmf(backed, 3, beta_loss=0.5),
         lambda: fednmf.tl.cnmf(backed, [2], name="x", output_dir=tmp_path),
+        lambda: fednmf.federated([backed], n_components=2),
     ):
-        with pytest.raises(ValueError, match=r"adata\.to_memory\(\)"):
+        with pytest.raises(ValueError, match=r"to_memory\(\)"):
             call()
-    fednmf.tl.nmf(backed.to_memory(), 3)
+    with pytest.raises(ValueError, match="sweep --cnmf"):
+        fednmf.tl.cnmf(backed, [2], name="x", output_dir=tmp_path)
+    columns = cells.copy()
+    columns.X = columns.X.tocsc()
+    with pytest.raises(ValueError, match="by columns.*CSR"):
+        fednmf.tl.nmf(in_parts(columns, "backed", tmp_path), 3)
+    negative = cells.copy()
+    negative.X[80, 3] = -1
+    with pytest.raises(ValueError, match="adata.X has negative entries"):
+        fednmf.tl.nmf(in_parts(negative, "backed", tmp_path), 3)
+
+
+def test_what_goes_wrong_while_rows_are_read_is_raised(cells, monkeypatch):
+    class Failing:
+        shape, dtype = cells.shape, cells.X.dtype
+
+        def __init__(self):
+            self.reads = 0
+
+        def __getitem__(self, rows):
+            self.reads += 1
+            if self.reads > 40:
+                raise OSError("the disk is gone")
+            return cells.X[rows].toarray()
+
+    monkeypatch.setattr(_parts, "_PANEL", 1500)
+    before = dict(cells.uns)
+    with pytest.raises(OSError, match="the disk is gone"):
+        fednmf.NMF(3, solver="cd", max_iter=1000).fit(_parts.Parts(Failing(), "X"))
+    assert dict(cells.uns) == before
 
 
 def test_what_does_not_exist_is_named(cells):

@@ -1,17 +1,26 @@
 //! The matrices that the library takes: views of the caller's, and files.
 
 use std::any::TypeId;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use ndarray::{Array2, ArrayBase, ArrayView2, CowArray, Data, Ix2};
 use sprs::{CsMatBase, CsMatI, SpIndex};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
-use fednmf_data::{Layout, NanRemedy};
+use fednmf_data::assemble::LocalBlock;
+use fednmf_data::panels::{Counts, Filled, OpenRows, RowSource};
+use fednmf_data::policy::EntryPolicy;
+use fednmf_data::{Header, Layout, Loaded, NanRemedy};
+use fednmf_driver::plan::Footprint;
+use fednmf_driver::spec::Precision;
 use fednmf_files as files;
 use fednmf_files::InputSpec;
 use fednmf_linalg::{Block, CowSlice, CsrMatrix};
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::registry;
 
 use super::Real;
 
@@ -42,8 +51,18 @@ enum Kind<'a, T: Real> {
         indices: Entries<'a, i32>,
         values: Entries<'a, T>,
     },
+    /// Read by rows in each pass.
+    Rows(Arc<Rows<T>>),
     /// It cannot be represented.
     Refused(Error, (usize, usize)),
+}
+
+/// A matrix whose rows are read.
+pub(super) struct Rows<T> {
+    shape: (usize, usize),
+    sparse: bool,
+    at_once: usize,
+    read: Box<dyn Fn(Range<usize>) -> Result<Matrix<T>> + Send + Sync>,
 }
 
 /// Entries that are borrowed, or were converted.
@@ -59,11 +78,48 @@ impl<'a, T: Real> MatrixView<'a, T> {
         match &self.0 {
             Kind::Dense(x) => x.dim(),
             Kind::Sparse { shape, .. } | Kind::Refused(_, shape) => *shape,
+            Kind::Rows(rows) => rows.shape,
         }
     }
 
     pub(super) fn is_sparse(&self) -> bool {
-        matches!(self.0, Kind::Sparse { .. })
+        match &self.0 {
+            Kind::Sparse { .. } => true,
+            Kind::Rows(rows) => rows.sparse,
+            Kind::Dense(_) | Kind::Refused(..) => false,
+        }
+    }
+
+    /// The source of a matrix that is not in memory.
+    pub(super) fn rows(&self) -> Option<Arc<Rows<T>>> {
+        if let Kind::Rows(rows) = &self.0 { Some(rows.clone()) } else { None }
+    }
+
+    /// A matrix that is not in memory: each pass over it calls `read` with `at_once` rows after the other, on a thread of its own
+    /// and ahead of the computation. `sparse` says what `read` returns: a sparse matrix in CSR, whose columns ascend in each row
+    /// and which has no zeros, or a dense one. A run holds three of these parts and the factors. It is for `hals`, `bpp`, `mu`,
+    /// `kl-mu` and the online methods, and for [`Search`](super::Search) without held-out entries.
+    ///
+    /// ```
+    /// use fednmf::prelude::*;
+    /// use fednmf::MatrixView;
+    /// use ndarray::Array2;
+    ///
+    /// let entry = |i: usize, j: usize| ((i % 3 + 1) * (j + 1)) as f64;
+    /// let read = move |rows: std::ops::Range<usize>| {
+    ///     Ok(Matrix::Dense(Array2::from_shape_fn((rows.len(), 8), |(i, j)| entry(rows.start + i, j))))
+    /// };
+    /// let fit = Hals::new(1).fit(MatrixView::from_rows((100, 8), false, 20, read))?;
+    /// assert!(fit.relative_error() < 1e-6);
+    /// # Ok::<(), fednmf::Error>(())
+    /// ```
+    pub fn from_rows(
+        shape: (usize, usize),
+        sparse: bool,
+        at_once: usize,
+        read: impl Fn(Range<usize>) -> Result<Matrix<T>> + Send + Sync + 'static,
+    ) -> Self {
+        MatrixView(Kind::Rows(Arc::new(Rows { shape, sparse, at_once, read: Box::new(read) })))
     }
 
     /// A matrix in compressed sparse rows: `starts` (rows + 1) bounds the entries of each row in `columns`, which ascend
@@ -98,8 +154,70 @@ impl<'a, T: Real> MatrixView<'a, T> {
                 let (indices, values) = unsafe { (indices.unbounded(), values.unbounded()) };
                 Ok(fednmf_data::Matrix::Sparse(CsrMatrix::new(shape, starts, indices, values)))
             }
+            Kind::Rows(_) => Err(Error::input("the matrix must be in memory, and is read by rows")),
             Kind::Refused(error, _) => Err(error),
         }
+    }
+}
+
+impl<T: Real> Rows<T> {
+    /// The data of `method`, for k components.
+    ///
+    /// # Errors
+    /// If the method needs them in memory, they cannot be read, or are refused.
+    pub(super) fn load(
+        self: Arc<Self>,
+        method: &dyn ConfiguredMethod,
+        (k, precision): (usize, Precision),
+        comm: &Communicator,
+    ) -> Result<Loaded<T>> {
+        let header = &Header::in_memory(self.shape, self.sparse, None);
+        let footprint = Footprint { k, method, header, precision, resuming: false };
+        footprint.besides_panels(1, registry::ALL.iter()).map_err(Error::input)?;
+        let (rows, at_once) = (self.shape.0, self.at_once);
+        Loaded::in_panels(Arc::new(Source(self)), rows, at_once, comm)
+    }
+}
+
+/// [`Rows`] as a source of panels.
+struct Source<T>(Arc<Rows<T>>);
+
+impl<T: Real> RowSource<T> for Source<T> {
+    fn cols(&self) -> usize {
+        self.0.shape.1
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.0.sparse
+    }
+
+    fn open(&self) -> Result<Box<dyn OpenRows<T> + '_>> {
+        Ok(Box::new(Reader(&self.0)))
+    }
+}
+
+struct Reader<'a, T>(&'a Rows<T>);
+
+impl<T: Real> OpenRows<T> for Reader<'_, T> {
+    fn fill(&mut self, rows: &Range<usize>, _memory: LocalBlock<T>) -> Result<Filled<T>> {
+        let part = (self.0.read)(rows.clone())?;
+        let (shape, expected) = (part.shape(), (rows.len(), self.0.shape.1));
+        if shape != expected {
+            return Err(Error::input(format!(
+                "rows {} to {} are {} x {}, not {} x {}",
+                rows.start, rows.end, shape.0, shape.1, expected.0, expected.1
+            )));
+        }
+        let part = match part {
+            Matrix::Dense(x) if !self.0.sparse => fednmf_data::Matrix::Dense(x.into()),
+            Matrix::Sparse(x) if self.0.sparse && x.is_csr() => {
+                let (starts, columns, values) = x.into_raw_storage();
+                fednmf_data::Matrix::Sparse(CsrMatrix::new(expected, starts, columns.into(), values.into()))
+            }
+            _ => return Err(Error::input("some rows are stored otherwise than others: dense, in CSR or in CSC")),
+        };
+        let panel = part.checked_panel(rows.start, EntryPolicy::default())?;
+        Ok(Filled { panel, counts: Counts::default() })
     }
 }
 
@@ -220,6 +338,16 @@ impl<T: Real> Matrix<T> {
             }
             _ => Err(Error::failed(format!("{}: has no entries", path.as_ref().display()))),
         }
+    }
+
+    /// A matrix in compressed sparse rows, as [`MatrixView::from_csr`].
+    ///
+    /// # Errors
+    /// As [`MatrixView::from_csr`].
+    pub fn from_csr(shape: (usize, usize), starts: Vec<usize>, columns: Vec<i32>, values: Vec<T>) -> Result<Self> {
+        CsMatI::try_new(shape, starts, columns, values)
+            .map(Matrix::Sparse)
+            .map_err(|(.., e)| Error::input(format!("the sparse matrix is not valid: {e}")))
     }
 
     /// Rows and columns.

@@ -55,9 +55,6 @@ fn run_on_threads<T: Real>(
     start: Option<Start<'_, T>>,
     observer: Option<Observer<'_>>,
 ) -> Result<Fit<T>> {
-    // SAFETY: all that borrows the matrices is dropped before this function returns: the result has copies of the factors.
-    #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
-    let parts = parts.into_iter().map(|part| unsafe { part.unbounded() }).collect::<Result<Vec<_>>>()?;
     let limits = options.limits(method.description().stop);
     let method = chosen(method, &parts, options.components);
     let description = method.description();
@@ -78,6 +75,11 @@ fn run_on_threads<T: Real>(
         }
     };
     let (comm, parties) = (Communicator::local(), parties_in_memory(parts.len()));
+    let precision = match options.mixed_precision {
+        true => Precision::Mixed,
+        false if T::NAME == <f32 as fednmf_linalg::Real>::NAME => Precision::F32,
+        false => Precision::F64,
+    };
     let shape = shape(&parts, description.partition);
     let layout = plan::layout(&*method, shape, 1, parties, PartySplit::Even);
     let policy = EntryPolicy {
@@ -88,16 +90,20 @@ fn run_on_threads<T: Real>(
     check_memory(shape, options.components, size_of::<T>())?;
     let suppress = method.groups().disclosure.and_then(|limits| limits.suppress_rare.as_ref().copied());
     let sharing = sharing(&*method, limits.eval_every != 0);
-    let data = Loaded::in_memory(parts, &layout, policy, (suppress, sharing), &comm)?;
+    let rows = if let [one] = &parts[..] { one.rows() } else { None };
+    let data = match rows {
+        Some(rows) => rows.load(&*method, (options.components, precision), &comm)?,
+        None => {
+            // SAFETY: all that borrows the matrices is dropped before this function returns: the result has copies of the factors.
+            #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
+            let parts = parts.into_iter().map(|part| unsafe { part.unbounded() }).collect::<Result<Vec<_>>>()?;
+            Loaded::in_memory(parts, &layout, policy, (suppress, sharing), &comm)?
+        }
+    };
     let run = Duration { iterations: limits.max_iters, eval_every: limits.eval_every };
     let refused_between_owners = {
         let blocks: Option<Vec<_>> = data.blocks.iter().map(Entries::of).collect();
         blocks.and_then(|blocks| disclosure::refusal(&*method, &layout, shape, (options.components, run), &blocks))
-    };
-    let precision = match options.mixed_precision {
-        true => Precision::Mixed,
-        false if T::NAME == <f32 as fednmf_linalg::Real>::NAME => Precision::F32,
-        false => Precision::F64,
     };
     check_size(precision, &data.statistics)?;
     let given = start.map(|(u, v)| Given { u, v });
@@ -152,12 +158,12 @@ fn run_on_threads<T: Real>(
 /// The method itself or, for `auto`, its choice by the sizes.
 fn chosen<T: Real>(
     method: Arc<dyn ConfiguredMethod>,
-    parts: &[fednmf_data::Matrix<T>],
+    parts: &[MatrixView<'_, T>],
     k: usize,
 ) -> Arc<dyn ConfiguredMethod> {
     let (m, n) = shape(parts, method.description().partition);
-    let sparse = parts.iter().any(fednmf_data::Matrix::is_sparse);
-    match method.choose(Some(MatrixShape { m, n, k, sparse, streamed: false })) {
+    let (sparse, streamed) = (parts.iter().any(MatrixView::is_sparse), parts.iter().any(|part| part.rows().is_some()));
+    match method.choose(Some(MatrixShape { m, n, k, sparse, streamed })) {
         Some(choice) => choice.method,
         None => method,
     }
@@ -211,9 +217,9 @@ pub fn check_memory((m, n): (usize, usize), k: usize, word: usize) -> Result<()>
 }
 
 /// The shape of the matrix that the parts make up.
-fn shape<T: Real>(parts: &[fednmf_data::Matrix<T>], partition: Partition) -> (usize, usize) {
+fn shape<T: Real>(parts: &[MatrixView<'_, T>], partition: Partition) -> (usize, usize) {
     let by_columns = partition == Partition::PartyColumns;
-    let (first_m, first_n) = parts.first().map_or((0, 0), fednmf_data::Matrix::shape);
+    let (first_m, first_n) = parts.first().map_or((0, 0), MatrixView::shape);
     let total = |length: fn((usize, usize)) -> usize| parts.iter().map(|part| length(part.shape())).sum();
     if by_columns { (first_m, total(|(_, n)| n)) } else { (total(|(m, _)| m), first_n) }
 }

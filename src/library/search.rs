@@ -158,11 +158,8 @@ impl Search {
         matrix: MatrixView<'_, f64>,
         observe: &mut dyn FnMut(usize, usize, usize, &Measures) -> bool,
     ) -> Result<SearchResult> {
-        // SAFETY: the matrix and what is made from it are dropped before this function returns.
-        #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
-        let matrix = unsafe { matrix.unbounded() }?;
         let comm = Communicator::local();
-        let (shape, sparse) = (matrix.shape(), matrix.is_sparse());
+        let (shape, sparse, rows) = (matrix.shape(), matrix.is_sparse(), matrix.rows());
         let loss = self.loss.map(|Beta(beta)| beta.to_string());
         let method = requested(self.method.as_ref(), loss.as_deref())?;
         let missing = left_out(&*method, Missing::None, self.holdout)?;
@@ -178,10 +175,23 @@ impl Search {
             volume: VolumeParams::NONE,
         };
         check_settings(&*method, &settings)?;
-        let matrix_shape = MatrixShape { m: shape.0, n: shape.1, k: first, sparse, streamed: false };
+        let matrix_shape = MatrixShape { m: shape.0, n: shape.1, k: first, sparse, streamed: rows.is_some() };
         let methods = configure(&method, &self.ks, matrix_shape, &settings);
         let layout = layout(&*methods[&first], shape, comm.size());
-        let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), (None, Sharing::Clear), &comm)?;
+        let loaded = match rows {
+            Some(_) if self.resample.is_some() => {
+                return Err(Error::input(
+                    "resample draws from all counts, which must be in memory for it; leave it out",
+                ));
+            }
+            Some(rows) => rows.load(&*methods[&first], (first, Precision::F64), &comm)?,
+            None => {
+                // SAFETY: the matrix and what is made from it are dropped before this function returns.
+                #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
+                let matrix = unsafe { matrix.unbounded() }?;
+                Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), (None, Sharing::Clear), &comm)?
+            }
+        };
         check_size(Precision::F64, &loaded.statistics)?;
         if self.resample.is_some() {
             loaded.check_counts(&comm)?;

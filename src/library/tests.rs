@@ -345,3 +345,61 @@ fn divergences_of_dense_data_visit_nonzeros_only() {
         }
     }
 }
+
+/// Rows that are read have the factors of a matrix in memory, whatever their number.
+#[test]
+fn rows_that_are_read_are_factorised_as_in_memory() {
+    let entry = |i: usize, j: usize| if (i + 2 * j) % 3 > 0 { (1 + (i * (j + 2)) % 7) as f64 } else { 0.0 };
+    let dense = Array2::from_shape_fn((90, 20), |(i, j)| entry(i, j));
+    let sparse = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(dense.view(), 0.0);
+    let rows = |is_sparse: bool, at_once: usize| {
+        let all = dense.clone();
+        MatrixView::from_rows((90, 20), is_sparse, at_once, move |rows: std::ops::Range<usize>| {
+            let part = all.slice(ndarray::s![rows, ..]).to_owned();
+            Ok(if is_sparse {
+                let part = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(part.view(), 0.0);
+                let (starts, columns, values) = part.into_raw_storage();
+                Matrix::from_csr((starts.len() - 1, 20), starts, columns, values)?
+            } else {
+                Matrix::Dense(part)
+            })
+        })
+    };
+    let words = |words: &str| words.split(' ').map(String::from).collect::<Vec<_>>();
+    for (name, given) in [("hals", "--init=nndsvda"), ("bpp", "--init=random"), ("kl-mu", "--init=random")] {
+        for at_once in [1, 7, 1000] {
+            for is_sparse in [false, true] {
+                let x: MatrixView<'_, f64> = if is_sparse { (&sparse).into() } else { (&dense).into() };
+                let found = [rows(is_sparse, at_once), x].map(|x| fit(name, &words(given), x, &options(3, 20), None));
+                let [read, held] = found.map(Result::unwrap);
+                for (a, b) in read.factors.iter().zip(&held.factors) {
+                    let off = (&a.values - &b.values).mapv(f64::abs).fold(0.0, |most: f64, x| most.max(*x));
+                    assert!(off < 1e-8 * b.values.iter().fold(0.0, |most: f64, x| most.max(*x)), "{name} {at_once}");
+                }
+            }
+        }
+    }
+    let search = || Search::over([2, 3]).runs(2).max_iters(20).holdout(0.0);
+    let points = [search().fit(rows(true, 11)), search().fit(&sparse)].map(|found| found.unwrap().points);
+    for (a, b) in points[0].iter().zip(&points[1]) {
+        assert!((a.rmse - b.rmse).abs() < 1e-8 && (a.drop.unwrap() - b.drop.unwrap()).abs() < 1e-6);
+    }
+    for (refused, why) in [
+        (fit("kl-cd", &[], rows(true, 11), &options(3, 2), None).err(), "kl-cd needs the whole matrix in memory"),
+        (search().holdout(0.1).fit(rows(true, 11)).err(), "--holdout"),
+        (search().resample(Resample::Poisson).fit(rows(true, 11)).err(), "resample"),
+        (project(rows(true, 11), &dense.t(), None, [0.0; 2], None, 1).err(), "must be in memory"),
+    ] {
+        assert!(refused.unwrap().message.contains(why), "{why}");
+    }
+    let failing = |at: usize, part: fn(usize) -> Result<Matrix<f64>>| {
+        let given = MatrixView::from_rows((90, 20), false, 9, move |rows: std::ops::Range<usize>| {
+            if rows.start >= at { part(rows.len()) } else { Ok(Matrix::Dense(Array2::ones((rows.len(), 20)))) }
+        });
+        fit("hals", &words("--init=random"), given, &options(3, 2), None).err().unwrap().message
+    };
+    assert_eq!(failing(45, |_| Err(Error::failed("the disk is gone"))), "the disk is gone");
+    assert!(failing(45, |rows| Ok(Matrix::Dense(Array2::ones((rows, 19))))).contains("rows 45 to 54 are 9 x 19"));
+    let negative = failing(45, |rows| Ok(Matrix::Dense(Array2::from_elem((rows, 20), -1.0))));
+    assert!(negative.contains("row 45, column 0 is negative"), "{negative}");
+}

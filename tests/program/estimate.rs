@@ -7,7 +7,7 @@ use tempfile::tempdir;
 
 use fednmf_methods::federated::mpc;
 
-use crate::common::{fednmf, write_circulant};
+use crate::common::{fednmf, number, write_circulant};
 
 /// A file of rates, so that these tests measure none.
 fn rates(dir: &std::path::Path) -> String {
@@ -291,6 +291,39 @@ fn the_predicted_memory_is_a_close_upper_bound() {
         let (peak, most) = (run["peak_rss_bytes"].as_f64(), predicted["memory"]["peak_bytes"].as_f64());
         let data = predicted["memory"]["data_bytes"].as_f64().unwrap();
         assert!(peak <= most.map(|m| 1.1 * m) && peak.unwrap() > data, "{algo}: {peak:?} of {most:?}, data {data}");
+    }
+}
+
+/// What a run of a file holds is predicted within a tenth: dense or sparse, in memory or read in panels.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn the_memory_of_a_run_is_predicted_within_a_tenth() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str, words: &str| {
+        let path = dir.path().join(name);
+        assert_eq!(fednmf(0, &format!("generate {words} --output")).arg(&path).run().code, Some(0));
+        path
+    };
+    let dense = file("m.npy", "planted,m=30000,n=800,k=5");
+    let sparse = file("m.npz", "sparse,m=200000,n=1000,density=0.06,values=counts");
+    for (path, words) in [
+        (&dense, "--algo hals --init random -k 10"),
+        (&dense, "--algo bpp --init random -k 10"),
+        (&dense, "--algo mu --init random -k 24"),
+        (&sparse, "--algo hals --init random -k 20 --grid"),
+        (&sparse, "--algo hals --init random -k 20 --extrapolation restart --grid"),
+    ] {
+        for ranks in [1, 2, 4] {
+            let words = match words.strip_suffix("--grid") {
+                Some(words) => format!("{words} --grid {ranks}x1"),
+                None => words.to_string(),
+            };
+            let run = fednmf(ranks, &format!("{words} --max-iters 2 --input")).arg(path).own_process().ok();
+            let line = format!("{words} --ranks {ranks} --input {}", path.display());
+            let predicted = estimate_on(ranks, &line, dir.path());
+            let (peak, most) = (number(&run, "peak_rss_bytes"), number(&predicted["memory"], "peak_bytes"));
+            assert!((0.9..1.1).contains(&(peak / most)), "{words} on {ranks}: {peak} of {most}, {predicted}");
+        }
     }
 }
 

@@ -58,7 +58,7 @@ fn save_h5ad(path: &Path, x: &Array2<f64>) {
 }
 
 /// Writes a CSR matrix as scipy.sparse.save_npz does, compressed or not.
-fn save_npz(path: &Path, x: &Array2<f64>, method: zip::CompressionMethod) {
+pub fn save_npz(path: &Path, x: &Array2<f64>, method: zip::CompressionMethod) {
     let (starts, indices, values) = compressed(x);
     let mut archive = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
     let mut add = |name: &str, descr: &str, shape: String, bytes: Vec<u8>| {

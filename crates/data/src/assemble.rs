@@ -1,4 +1,4 @@
-//! Builds the block of a tile from entries in any order. A sparse block is built in the memory that received the entries.
+//! Builds the block of a tile from entries in any order.
 
 use std::ops::Range;
 
@@ -186,12 +186,13 @@ impl<T: Real> TileBuilder<T> {
     /// # Errors
     /// If the arrays do not form a matrix, which would be a bug.
     pub fn finish(self, combine: Combine) -> Result<(LocalBlock<T>, u64)> {
-        let (rows, mut cols, mut values) = match self.storage {
+        let (rows, cols, values) = match self.storage {
             Storage::Dense(x) => return Ok((LocalBlock::Dense(x.into()), 0)),
             Storage::Sparse { rows, cols, values } => (rows, cols, values),
         };
         let shape = self.tile.stored_shape();
-        let mut indptr = into_rows(rows, &mut cols, &mut values, shape.0);
+        let (mut indptr, mut cols, mut values) = into_rows(&rows, cols, values, shape.0);
+        drop(rows);
         let duplicates = sort_rows(&mut indptr, &mut cols, &mut values, combine);
         let matrix = CsrMatrix::try_new(shape, indptr, cols.into(), values.into())
             .map_err(|(_, _, _, e)| Error::failed(format!("a sparse block of the input: {e}")))?;
@@ -199,31 +200,30 @@ impl<T: Real> TileBuilder<T> {
     }
 }
 
-/// Moves the entries to their rows, in place by following cycles, and returns the start of each row.
-fn into_rows<T: Real>(mut rows: Vec<u32>, cols: &mut [i32], values: &mut [T], count: usize) -> Vec<usize> {
+/// Moves the entries to their rows, and returns the start of each row first. The order within a row remains.
+fn into_rows<T: Real>(rows: &[u32], cols: Vec<i32>, values: Vec<T>, count: usize) -> (Vec<usize>, Vec<i32>, Vec<T>) {
     let mut indptr = vec![0usize; count + 1];
     rows.iter().for_each(|&r| indptr[r as usize + 1] += 1);
     for i in 0..count {
         indptr[i + 1] += indptr[i];
     }
     if rows.is_sorted() {
-        return indptr;
+        return (indptr, cols, values);
     }
-    let mut next = indptr[..count].to_vec();
-    for row in 0..count {
-        while next[row] < indptr[row + 1] {
-            let at = next[row];
-            let home = rows[at] as usize;
-            let to = next[home];
-            next[home] += 1;
-            if home != row {
-                rows.swap(at, to);
-                cols.swap(at, to);
-                values.swap(at, to);
-            }
-        }
+    let (cols, values) = (moved(rows, &indptr, cols), moved(rows, &indptr, values));
+    (indptr, cols, values)
+}
+
+/// The items in the order of their rows. Swaps in place would save a copy, and would read memory in random order.
+fn moved<E: Copy + Default>(rows: &[u32], indptr: &[usize], items: Vec<E>) -> Vec<E> {
+    let mut out = vec![E::default(); items.len()];
+    large_pages(&out);
+    let mut next = indptr.to_vec();
+    for (&row, item) in rows.iter().zip(items) {
+        out[next[row as usize]] = item;
+        next[row as usize] += 1;
     }
-    indptr
+    out
 }
 
 /// The value of a position that several entries have.

@@ -61,6 +61,25 @@ pub struct Header {
 }
 
 impl Header {
+    /// That of a matrix which is in no file.
+    pub fn in_memory((rows, cols): (usize, usize), sparse: bool, stored: Option<u64>) -> Self {
+        Header {
+            rows,
+            cols,
+            sparse,
+            stored: stored.filter(|_| sparse),
+            values: Values::Double,
+            format: "in memory".to_string(),
+            items: None,
+            files: None,
+            labels: None,
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            common: None,
+            image: None,
+        }
+    }
+
     /// Lower bound of the bytes of a rank's blocks, if all ranks have equal shares; `word` is the size of an entry in bytes.
     pub fn least_bytes(&self, layout: &Layout, ranks: usize, word: usize) -> f64 {
         let Header { rows, cols, sparse, stored, .. } = *self;

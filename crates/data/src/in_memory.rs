@@ -1,5 +1,7 @@
 //! Blocks that the caller has in memory, in place of a file: for programs that use fednmf as a library, in one process.
 
+use std::sync::Arc;
+
 use ndarray::ArrayView1;
 
 use fednmf_base::error::{Error, Result};
@@ -7,16 +9,16 @@ use fednmf_comm::{Communicator, Parties};
 use fednmf_linalg::{Block, CsrMatrix, Dense, Real, owned_rows};
 
 use crate::Loaded;
-use crate::assemble::LocalBlock;
+use crate::assemble::{Entries, LocalBlock};
 use crate::header::{Header, check_dimensions};
-use crate::layout::Layout;
+use crate::layout::{Layout, Tile};
 use crate::loaded::check_nonzero;
+use crate::panels::{Panels, RowSource};
 use crate::policy::{EntryPolicy, position};
 use crate::rare;
 use crate::split::PartySplit;
 use crate::statistics::{Sharing, Statistics};
 use crate::tally::Tally;
-use crate::values::Values;
 
 /// A matrix in memory. A borrowed row-major matrix is not copied, except by methods that need both row and column blocks.
 pub enum Matrix<T: Real> {
@@ -43,7 +45,7 @@ impl<T: Real> Matrix<T> {
     /// If an entry is negative or not finite; the message names it. If there are too many rows or columns.
     pub fn checked_block(self) -> Result<Block<T>> {
         check_dimensions(self.shape(), self.is_sparse())?;
-        self.check(EntryPolicy::default())?;
+        self.check(0, EntryPolicy::default())?;
         Ok(self.into_block().finish())
     }
 
@@ -63,7 +65,16 @@ impl<T: Real> Matrix<T> {
         }
     }
 
-    fn check(&self, policy: EntryPolicy) -> Result<()> {
+    /// The matrix as a panel of rows from `first` on, if its entries are accepted.
+    ///
+    /// # Errors
+    /// If an entry is not; the message names it.
+    pub fn checked_panel(self, first: usize, policy: EntryPolicy) -> Result<LocalBlock<T>> {
+        self.check(first, policy)?;
+        Ok(self.into_block())
+    }
+
+    fn check(&self, first: usize, policy: EntryPolicy) -> Result<()> {
         let refused = match self {
             Matrix::Dense(x) => {
                 let (rows, columns) = x.dim();
@@ -82,7 +93,8 @@ impl<T: Real> Matrix<T> {
                 (row, x.indices()[at] as usize, why)
             }),
         };
-        refused.map_or(Ok(()), |(i, j, why)| Err(Error::input(format!("the entry in {} {why}", position(i, j)))))
+        refused
+            .map_or(Ok(()), |(i, j, why)| Err(Error::input(format!("the entry in {} {why}", position(first + i, j)))))
     }
 }
 
@@ -101,7 +113,7 @@ impl<T: Real> Loaded<T> {
         comm: &Communicator,
     ) -> Result<Self> {
         parts.iter().try_for_each(|part| check_dimensions(part.shape(), part.is_sparse()))?;
-        parts.iter().try_for_each(|part| part.check(policy))?;
+        parts.iter().try_for_each(|part| part.check(0, policy))?;
         let by_columns = matches!(layout, Layout::PartyColumns { .. });
         let shapes = || parts.iter().map(Matrix::shape);
         let lengths: Vec<usize> = shapes().map(|(m, n)| if by_columns { n } else { m }).collect();
@@ -151,21 +163,7 @@ impl<T: Real> Loaded<T> {
             _ => Statistics::compute(comm, once, tallies, shape)?,
         };
         check_nonzero::<T>(&statistics)?;
-        let header = Header {
-            rows,
-            cols,
-            sparse,
-            stored: sparse.then_some(stored),
-            values: Values::Double,
-            format: "in memory".to_string(),
-            items: None,
-            files: None,
-            labels: None,
-            notes: Vec::new(),
-            warnings: Vec::new(),
-            common: None,
-            image: None,
-        };
+        let header = Header::in_memory(shape, sparse, Some(stored));
         let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
         Ok(Loaded {
             header,
@@ -181,6 +179,49 @@ impl<T: Real> Loaded<T> {
             threshold: None,
             divisor: None,
             fingerprints,
+        })
+    }
+}
+
+impl<T: Real> Loaded<T> {
+    /// A matrix of `rows` rows that the caller has elsewhere, and of which each pass reads `at_once` rows after the other. For one
+    /// process.
+    ///
+    /// # Errors
+    /// As [`Loaded::in_memory`], and if the source fails.
+    pub fn in_panels(source: Arc<dyn RowSource<T>>, rows: usize, at_once: usize, comm: &Communicator) -> Result<Self> {
+        let (cols, sparse) = (source.cols(), source.is_sparse());
+        check_dimensions((rows, cols), sparse)?;
+        if rows == 0 || cols == 0 {
+            return Err(Error::input(format!("the matrix is {rows} x {cols}: there is nothing to factorise")));
+        }
+        let panels = (0..rows).step_by(at_once.max(1)).map(|first| first..rows.min(first + at_once.max(1)));
+        let mut panels = Panels::new(source, 0, panels.collect());
+        let statistics = Statistics::of_passes::<T>(comm, (rows, cols), |add| {
+            let read = panels.pass(comm, |rows, block| {
+                if let Some(entries) = Entries::of(block) {
+                    add(entries, &Tile { rows, cols: 0..cols, transposed: false });
+                }
+                Ok(())
+            });
+            comm.agree_on_error(read.map(drop))
+        })?;
+        check_nonzero::<T>(&statistics)?;
+        let layout = Layout::Grid { pr: 1, pc: 1 };
+        Ok(Loaded {
+            header: Header::in_memory((rows, cols), sparse, Some(statistics.nonzeros)),
+            statistics,
+            duplicates: 0,
+            stored_zeros: 0,
+            cuts: layout.cuts(rows, cols, None, None),
+            layout,
+            grids: Vec::new(),
+            blocks: Vec::new(),
+            panels: Some(panels),
+            signal: None,
+            threshold: None,
+            divisor: None,
+            fingerprints: Vec::new(),
         })
     }
 }

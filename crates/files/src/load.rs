@@ -21,6 +21,7 @@ use fednmf_linalg::Real;
 use crate::distribute::files;
 use crate::distribute::request::{LocalBlocks, Request};
 use crate::distribute::synthesize::synthesize;
+use crate::formats::file::MatrixFile;
 use crate::formats::options::{Repeated, TableFormat, TableOptions};
 use crate::open::{Input, Origin};
 use crate::spec::{Scale, Source, Threshold, is_rounded};
@@ -132,6 +133,11 @@ impl Input {
             divisor,
             fingerprints,
         })
+    }
+
+    /// Whether each rank reads rows of a file that has them together.
+    pub fn is_read_by_rows(&self) -> bool {
+        files::file_of_rows(self.origin.files(), self.spec.transpose).is_some_and(MatrixFile::divisible)
     }
 
     /// This rank's blocks without rare entries, if they are suppressed, which a note says here alone; and checked.

@@ -9,12 +9,12 @@ use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_data::assemble::{Combine, LocalBlock, sort_rows};
-use fednmf_data::panels::{Counts, Filled, OpenRows, RowSource};
+use fednmf_data::panels::{Counts, Filled, OpenRows, RowSource, empty};
 use fednmf_data::policy::{EntryPolicy, position};
-use fednmf_linalg::{CsrMatrix, Real};
+use fednmf_linalg::{CsrMatrix, Real, large_pages};
 
 use crate::features::Selection;
-use crate::formats::compressed::CompressedReader;
+use crate::formats::compressed::{CompressedReader, Step};
 use crate::formats::file::{LineReader, LineShape, MatrixFile};
 use crate::formats::io;
 use crate::formats::reader::DenseReader;
@@ -84,6 +84,29 @@ impl Source {
         if self.transpose { self.file.rows } else { self.file.cols }
     }
 
+    /// Reads rows of a sparse matrix once; `progress` is called with the fraction that is done.
+    ///
+    /// # Errors
+    /// As [`OpenRows::fill`].
+    pub fn read<T: Real>(&self, rows: &Range<usize>, progress: &mut dyn FnMut(f64)) -> Result<(CsrMatrix<T>, Counts)> {
+        let (file, state) = self.begin()?;
+        let LineReader::Sparse(mut reader) = self.file.line_reader::<T>(self.policy)? else {
+            return Err(Error::failed("rows of a dense matrix are read otherwise"));
+        };
+        let read = sparse(&mut reader, (self, self.places().as_deref()), rows, empty(self.cols()), progress);
+        self.check(FileState::of(&file).is_ok_and(|found| found == state))?;
+        read
+    }
+
+    /// Opens the file to see whether it changes.
+    fn begin(&self) -> Result<(File, FileState)> {
+        let path = self.file.path();
+        let file = io::open(path)?;
+        let state = FileState::of(&file).map_err(|e| io::io_error(path, &e))?;
+        self.check(*self.first.get_or_init(|| state) == state)?;
+        Ok((file, state))
+    }
+
     /// The column of the matrix for each one of the file, if only some are used.
     fn places(&self) -> Option<Vec<Option<usize>>> {
         self.file.selection.as_ref().map(Selection::places)
@@ -100,10 +123,7 @@ impl<T: Real> RowSource<T> for Source {
     }
 
     fn open(&self) -> Result<Box<dyn OpenRows<T> + '_>> {
-        let path = self.file.path();
-        let file = io::open(path)?;
-        let state = FileState::of(&file).map_err(|e| io::io_error(path, &e))?;
-        self.check(*self.first.get_or_init(|| state) == state)?;
+        let (file, state) = self.begin()?;
         Ok(Box::new(OpenSource {
             source: self,
             file,
@@ -131,7 +151,11 @@ impl<T: Real> OpenRows<T> for OpenSource<'_, T> {
         let source = self.source;
         let filled = match &mut self.lines {
             LineReader::Dense(reader) => dense(reader.as_mut(), source, rows, self.together, memory),
-            LineReader::Sparse(reader) => sparse(reader, (source, self.places.as_deref()), rows, memory),
+            LineReader::Sparse(reader) => {
+                let memory = if let LocalBlock::Sparse(x) = memory { x } else { empty(source.cols()) };
+                let read = sparse(reader, (source, self.places.as_deref()), rows, memory, &mut |_| ());
+                read.map(|(panel, counts)| Filled { panel: LocalBlock::Sparse(panel), counts })
+            }
         };
         // If the file has changed, errors in its content are not meaningful.
         source.check(FileState::of(&self.file).is_ok_and(|found| found == self.state))?;
@@ -175,19 +199,16 @@ fn dense<T: Real>(
 /// Bytes of entries that are decoded at once.
 const READ_AT_ONCE: usize = 256 << 10;
 
+/// Reads rows of a matrix that is stored by rows, into the memory of another one.
 fn sparse<T: Real>(
     reader: &mut CompressedReader<'_>,
     (source, places): (&Source, Option<&[Option<usize>]>),
     rows: &Range<usize>,
-    memory: LocalBlock<T>,
-) -> Result<Filled<T>> {
-    let (mut starts, mut cols, mut values) = match memory {
-        LocalBlock::Sparse(x) => {
-            let (starts, cols, values) = x.into_raw_storage();
-            (starts, cols.into_vec(), values.into_vec())
-        }
-        LocalBlock::Dense(_) => Default::default(),
-    };
+    memory: CsrMatrix<T>,
+    progress: &mut dyn FnMut(f64),
+) -> Result<(CsrMatrix<T>, Counts)> {
+    let (mut starts, cols, values) = memory.into_raw_storage();
+    let (mut cols, mut values) = (cols.into_vec(), values.into_vec());
     starts.clear();
     cols.clear();
     values.clear();
@@ -196,36 +217,41 @@ fn sparse<T: Real>(
     starts.reserve_exact(rows.len() + 1);
     cols.reserve_exact(most);
     values.reserve_exact(most);
-    let mut counts = Counts::default();
-    let mut sink = |i: usize, j: usize, value: f64| {
-        let (i, j) = if source.transpose { (j, i) } else { (i, j) };
-        let Some(j) = places.map_or(Some(j), |places| places[j]) else { return Ok(()) };
-        if value == 0.0 {
-            counts.stored_zeros += 1;
-            return Ok(());
-        }
-        let place = || if source.transpose { position(j, i) } else { position(i, j) };
-        let checked = source.policy.check::<T>(value);
-        let value = source.preparation.apply(checked.map_err(|why| format!("the entry in {} {why}", place()))?);
-        if value != T::zero() || source.preparation.threshold.is_none() {
-            // All rows up to this one begin at or before this entry.
+    large_pages(cols.spare_capacity_mut());
+    large_pages(values.spare_capacity_mut());
+    let Preparation { threshold, .. } = source.preparation;
+    let (mut counts, mut step) = (Counts::default(), Step::default());
+    while !entries.is_empty() {
+        reader.step(&mut entries, &mut step)?;
+        reader.lines(&step, |i, line| {
+            // All rows up to this one begin at or before its entries.
             starts.resize(i - rows.start + 1, cols.len());
-            cols.push(j as i32);
-            values.push(value);
-        }
-        Ok(())
-    };
-    while entries.start < entries.end {
-        let (step, indices, numbers) = reader.step(&entries)?;
-        reader.emit(step.start, &indices, &numbers, &mut sink)?;
-        entries.start = step.end;
+            for (&j, &value) in step.indices[line.clone()].iter().zip(&step.values[line]) {
+                let j = j as usize;
+                let Some(j) = places.map_or(Some(j), |places| places[j]) else { continue };
+                if value == 0.0 {
+                    counts.stored_zeros += 1;
+                    continue;
+                }
+                let place = || if source.transpose { position(j, i) } else { position(i, j) };
+                let checked = source.policy.check::<T>(value);
+                let value = checked.map_err(|why| format!("the entry in {} {why}", place()))?;
+                let value = source.preparation.apply(value);
+                if value != T::zero() || threshold.is_none() {
+                    cols.push(j as i32);
+                    values.push(value);
+                }
+            }
+            Ok(())
+        })?;
+        progress(1.0 - (entries.end - entries.start) as f64 / most as f64);
     }
     starts.resize(rows.len() + 1, cols.len());
     counts.duplicates = sort_rows(&mut starts, &mut cols, &mut values, Combine::Sum);
     let shape = (rows.len(), source.cols());
-    let panel = CsrMatrix::try_new(shape, starts, cols.into(), values.into())
-        .map_err(|(_, _, _, e)| Error::failed(format!("a sparse panel of the input: {e}")))?;
-    Ok(Filled { panel: LocalBlock::Sparse(panel), counts })
+    let matrix = CsrMatrix::try_new(shape, starts, cols.into(), values.into())
+        .map_err(|(_, _, _, e)| Error::failed(format!("sparse rows of the input: {e}")))?;
+    Ok((matrix, counts))
 }
 
 /// What changes with a file.

@@ -242,6 +242,8 @@ pub struct Cost {
     pub messages: Vec<Message>,
     /// Bytes of the data on the rank that holds the most.
     pub data: f64,
+    /// How many times the data a rank holds while they are loaded.
+    pub loading: f64,
     /// Bytes of the factors and their work arrays.
     pub factors: f64,
     /// Bytes that the computation of the start needs before the factors are allocated.
@@ -296,10 +298,10 @@ impl Cost {
         self.messages.push(message);
     }
 
-    /// Peak memory of a rank in bytes, without the program itself. Loading holds up to 2.5 times the data. The memory of
-    /// the start is freed before the iterations begin.
+    /// Peak memory of a rank in bytes, without the program itself. The memory of loading is freed before the start, and that of
+    /// the start before the iterations begin.
     pub fn peak(&self) -> f64 {
-        2.5 * self.data + self.factors.max(self.start)
+        (self.loading * self.data).max(self.data + self.factors.max(self.start))
     }
 
     /// Bytes and messages of all ranks, and bytes of all parties, in an iteration.

@@ -81,7 +81,12 @@ pub(crate) struct Job {
     pub counted: Option<Counted>,
     /// Whether the method has a formula for its work and messages. Without one only its memory is predicted.
     pub formula: bool,
+    /// Whether each rank reads rows of the file, which are its block if the grid has one column.
+    pub by_rows: bool,
 }
+
+/// How many times the data a rank holds at most while entries are read in any order and sent to their owners.
+const EXCHANGED: f64 = 2.5;
 
 /// Counts from the positions of the nonzeros.
 pub(crate) struct Counted {
@@ -103,10 +108,15 @@ impl Job {
     pub fn cost(&self, ranks: usize) -> Result<Cost> {
         let counted = self.counted.as_ref().map(|counted| counted.traffic);
         let traffic = counted.filter(|grid| grid.pr * grid.pc == ranks);
-        let Some(mut cost) = self.method.cost(&Workload { traffic, ..self.workload }, ranks)? else {
-            return Ok(memory::least(self.method.description().partition, &self.workload, ranks));
+        let mut cost = match self.method.cost(&Workload { traffic, ..self.workload }, ranks)? {
+            Some(mut cost) => {
+                cost.add_largest_terms(self.workload.parties(ranks).0);
+                cost
+            }
+            None => memory::least(self.method.description().partition, &self.workload, ranks),
         };
-        cost.add_largest_terms(self.workload.parties(ranks).0);
+        let stays = self.by_rows && cost.grid.is_some_and(|(_, pc)| pc == 1);
+        cost.loading = if stays || !self.workload.sparse { 1.0 } else { EXCHANGED };
         Ok(cost)
     }
 
@@ -217,11 +227,13 @@ fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) 
         let (method, why) = Requested::new(request.method.clone()).choose(shape);
         (method, why.is_some())
     };
+    let mut by_rows = false;
     let (m, n, stored, (method, automatic), files, (blocks, counted)) = match matrix {
         Opened::Shape(m, n, stored) => (m, n, stored, settle(m, n, stored.is_some()), None, (Vec::new(), None)),
         Opened::Input(input) => {
             let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
             let chosen = settle(m, n, sparse);
+            by_rows = input.is_read_by_rows();
             let files = input.header().files;
             let parties = Parties { count: parties.or(files).unwrap_or(comm.size()), ranks: comm.size() };
             let partition = chosen.0.description().partition;
@@ -255,7 +267,7 @@ fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) 
         traffic: None,
     };
     let formula = method.cost(&workload, request.ranks.unwrap_or(1)).map_err(Error::on_all_ranks)?.is_some();
-    Ok((Job { method, automatic, workload, counted, formula }, blocks))
+    Ok((Job { method, automatic, workload, counted, formula, by_rows }, blocks))
 }
 
 /// Counts what the grid of `--ranks` that a run would take exchanges for a sparse matrix. Collective.

@@ -151,7 +151,7 @@ impl Report<'_> {
         let least = if job.formula { "" } else { "at least " };
         let _ = writeln!(
             out,
-            "memory    {least}{} of data and {} of factors on a rank{}; {} {} while it loads, program included{}",
+            "memory    {least}{} of data and {} of factors on a rank{}; {} {} in all, program included{}",
             size(cost.data),
             size(cost.factors),
             if cost.start > 0.0 { format!(", before them {} for the start", size(cost.start)) } else { String::new() },

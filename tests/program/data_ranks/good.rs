@@ -7,11 +7,13 @@ use ndarray::Array2;
 
 use fednmf_base::error::ErrorKind;
 use fednmf_comm::{Communicator, Parties, Payload};
-use fednmf_data::{Layout, PartySplit, Stack};
+use fednmf_data::{ENTRIES, Layout, PartySplit, Stack};
 use fednmf_driver::inspect::inspect;
 use fednmf_files::{InputSpec, Scale, Source, Threshold, generate, open};
+use fednmf_linalg::Block;
 
 use super::{check, load, plans};
+use crate::streamed::save_npz;
 
 /// A file and the matrix in it.
 pub struct Case {
@@ -254,4 +256,38 @@ pub fn party_files(comm: &Communicator, dir: &str) {
             assert!(error.message.contains("--parties"), "{error}");
         }
     }
+}
+
+/// A number in a file of `/proc/self`.
+fn of_process(file: &str, field: &str) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).expect("Linux counts it");
+    line.split_whitespace().next().unwrap_or_default().parse().expect("a number")
+}
+
+/// The rows that a rank reads are its block: no entry is sent, none is read twice, and there is no copy.
+pub fn parts_of_rows(comm: &Communicator, dir: &str) {
+    let path = format!("{dir}/rows.npz");
+    let entry = |i: usize, j: usize| if (3 * i + j).is_multiple_of(4) { (1 + i % 7) as f64 } else { 0.0 };
+    let matrix = Array2::from_shape_fn((10_000, 400), |(i, j)| entry(i, j));
+    if comm.is_root() {
+        save_npz(Path::new(&path), &matrix, zip::CompressionMethod::Stored);
+    }
+    comm.barrier();
+    let (spec, share) = (InputSpec::parse(&path).unwrap(), 12e6 / comm.size() as f64);
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    let (read, held) = (of_process("io", "rchar:"), of_process("status", "VmHWM:"));
+    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
+    let loaded = open(&spec, comm).unwrap().load::<f64>(&plan, comm, &mut |_| ()).unwrap();
+    let read = of_process("io", "rchar:") - read;
+    let held = 1024.0 * (of_process("status", "VmHWM:") - held);
+    // The starts of the rows, what it takes to find the arrays, and memory of the libraries.
+    assert!(read > 0.9 * share && read < 1.1 * share + 1e6, "{read} of {share} bytes are read");
+    assert!(held < 1.1 * share + 5e6, "{held} of {share} bytes are held");
+    let sent: u64 =
+        comm.ledger().messages().filter(|(tag, _)| tag.kind == ENTRIES.kind).map(|(_, e)| e.mpi_bytes).sum();
+    assert_eq!(sent, 0);
+    let Block::Sparse(block) = &loaded.blocks[0] else { panic!("sparse") };
+    let rows = loaded.cuts.rows[comm.rank()].clone();
+    assert_eq!(block.matrix().to_dense(), matrix.slice(ndarray::s![rows, ..]));
 }

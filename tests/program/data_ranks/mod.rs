@@ -30,6 +30,7 @@ on_ranks! {
     tables_with_missing_values_are_read: missing_values,
     triples_are_a_sparse_matrix: triples,
     damaged_files_do_not_crash_a_reader: damaged_files,
+    a_rank_reads_and_holds_its_part_of_a_file_by_rows: parts_of_rows,
 }
 
 /// Calls `test` with a directory that all ranks share.
@@ -88,6 +89,10 @@ fn damaged_files(comm: &Communicator) {
     if comm.size() == 2 {
         with_files(comm, |dir, _| bad::damaged_files(comm, dir));
     }
+}
+
+fn parts_of_rows(comm: &Communicator) {
+    in_shared_directory(comm, |dir| good::parts_of_rows(comm, dir));
 }
 
 fn plans(size: usize) -> Vec<Layout> {

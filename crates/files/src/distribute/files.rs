@@ -7,6 +7,7 @@ use fednmf_comm::Communicator;
 use fednmf_data::assemble::LocalBlock;
 use fednmf_data::layout::{Cuts, Layout};
 use fednmf_data::messages::COUNTS;
+use fednmf_data::panels::Counts;
 use fednmf_data::policy::position;
 use fednmf_data::split::{PartySplit, whole};
 use fednmf_data::tally::Tally;
@@ -17,8 +18,9 @@ use crate::distribute::dense::DenseFile;
 use crate::distribute::request::{LocalBlocks, Request};
 use crate::distribute::route::Route;
 use crate::distribute::scatter::scatter;
-use crate::distribute::triplets::{Exchange, Triplets};
+use crate::distribute::triplets::{Exchange, Held, Triplets};
 use crate::formats::file::MatrixFile;
+use crate::panel_source::Source;
 
 /// A file and its place in the matrix.
 pub struct PlacedFile {
@@ -59,20 +61,34 @@ pub fn read<T: Real>(
         let layout = request.layout.clone();
         return Ok(LocalBlocks { layout, grids: Vec::new(), cuts, blocks, tallies, duplicates: 0, stored_zeros: 0 });
     }
-    let (mut entries, zeros) = read_entries::<T>(files, request, &mut |done| progress(0.6 * done))?;
+    let of_rows = read_rows::<T>(files, request, &mut |done| progress(0.6 * done))?;
+    let (mut entries, mut counts, of_ranks) = match of_rows {
+        Some((held, counts, cuts)) => (held, [counts.duplicates, counts.stored_zeros], cuts.rows),
+        None => {
+            let (entries, zeros) = read_entries::<T>(files, request, &mut |done| progress(0.6 * done))?;
+            (Held::Triplets(entries), [0, zeros], Vec::new())
+        }
+    };
     let (layout, grids, cuts) = match party_cuts {
         Some(cuts) => (request.layout.clone(), Vec::new(), cuts),
         None => {
             let counts = request.balances().then(|| entries.counts(comm, request.header.rows, request.header.cols));
-            request.settle(counts, &|sink| entries.iter().for_each(|(i, j, _)| sink(i, j)))
+            request.settle(counts, &|sink| entries.for_each(|i, j, _| sink(i, j)))
         }
     };
     let tiles = layout.tiles(&cuts, comm.rank());
+    let mut blocks = Vec::with_capacity(tiles.len());
+    entries = match (entries, &layout) {
+        // The rows that each rank has read are its block.
+        (Held::Rows(_, rows), Layout::Grid { pc: 1, .. }) if cuts.rows == of_ranks => {
+            blocks.push(LocalBlock::Sparse(rows));
+            Held::Triplets(Triplets::new())
+        }
+        (entries, _) => entries,
+    };
     let exchange =
         Exchange { comm, stays_local, sparse: request.header.sparse, combine: request.combine, tiles: &tiles };
-    let routes = Route::all(&layout, &cuts);
-    let mut blocks = Vec::with_capacity(tiles.len());
-    let mut counts = [0, zeros];
+    let routes = if blocks.is_empty() { Route::all(&layout, &cuts) } else { Vec::new() };
     for (pass, route) in routes.iter().enumerate() {
         let last = pass + 1 == routes.len();
         let done = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
@@ -80,7 +96,7 @@ pub fn read<T: Real>(
         let (built, more) = comm.agree_on_error(built)?;
         blocks.extend(built);
         if pass == 0 {
-            counts[0] = more;
+            counts[0] += more;
         }
     }
     // The counts of a party's own file are not sent.
@@ -150,6 +166,33 @@ fn read_dense<T: Real>(
         content.dense_reader(part, parts, share, request.policy)
     };
     dense::exchange(comm, stays_local, &Route::all(request.layout, cuts), &tiles, &dense_files, open, progress)
+}
+
+/// The only file, if it is stored by rows of the matrix.
+pub fn file_of_rows(files: &[PlacedFile], transpose: bool) -> Option<&MatrixFile> {
+    let [PlacedFile { content: Some(file), owner: None, .. }] = files else { return None };
+    Some(file).filter(|file| file.stores_lines(transpose))
+}
+
+/// Reads rows of a file that is stored by rows, so many that all ranks have about as many entries: usually they are its block. Also
+/// returns the cuts between the ranks. `None` for other files.
+fn read_rows<T: Real>(
+    files: &[PlacedFile],
+    request: &Request,
+    progress: &mut dyn FnMut(f64),
+) -> SharedResult<Option<(Held<T>, Counts, Cuts)>> {
+    let (comm, header) = (request.comm, request.header);
+    let file = file_of_rows(files, request.transpose).filter(|file| comm.size() == 1 || file.divisible());
+    let Some(file) = file else { return Ok(None) };
+    let mut read = || {
+        let source = Source::new(file.clone(), request.transpose, request.policy);
+        let counts = if comm.size() > 1 { source.counts()? } else { None };
+        let cuts = Layout::Grid { pr: comm.size(), pc: 1 }.cuts(header.rows, header.cols, counts.as_deref(), None);
+        let own = cuts.rows[comm.rank()].clone();
+        let (rows, counts) = source.read(&own, progress)?;
+        Ok(Some((Held::Rows(own.start, rows), counts, cuts)))
+    };
+    comm.agree_on_error(read())
 }
 
 /// Reads this rank's part of the files whose entries have positions: the nonzero entries, and the number of stored zeros.

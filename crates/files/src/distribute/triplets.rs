@@ -1,11 +1,12 @@
-//! Entries with positions: read by any rank, held in chunks, and sent to the ranks that own them in bounded rounds.
+//! Entries with positions: read by any rank, held in chunks or as rows, and sent to the ranks that own them in bounded rounds.
 
 use fednmf_base::error::Result;
 use fednmf_comm::Communicator;
 use fednmf_data::assemble::{Combine, LocalBlock, TileBuilder};
 use fednmf_data::layout::Tile;
 use fednmf_data::messages::{COUNTS, ENTRIES};
-use fednmf_linalg::Real;
+use fednmf_data::panels::empty;
+use fednmf_linalg::{CsrMatrix, Real};
 
 use crate::distribute::route::Route;
 
@@ -14,6 +15,49 @@ use crate::distribute::route::Route;
 const CHUNK: usize = 1 << 19;
 /// Entries that all ranks together send in one round.
 const ROUND: usize = 1 << 21;
+
+/// The entries that this rank has read.
+pub enum Held<T: Real> {
+    Triplets(Triplets<T>),
+    /// Rows from the given one on.
+    Rows(usize, CsrMatrix<T>),
+}
+
+impl<T: Real> Held<T> {
+    fn len(&self) -> usize {
+        match self {
+            Held::Triplets(all) => all.chunks.iter().map(|c| c.0.len()).sum(),
+            Held::Rows(_, rows) => rows.nnz(),
+        }
+    }
+
+    /// Calls `f` with each entry, in the order in which they were read.
+    pub fn for_each(&self, mut f: impl FnMut(usize, usize, T)) {
+        match self {
+            Held::Triplets(all) => all.chunks.iter().for_each(|(positions, values)| {
+                positions.iter().zip(values).for_each(|(&position, &value)| {
+                    let (i, j) = unpack(position);
+                    f(i, j, value);
+                });
+            }),
+            Held::Rows(first, rows) => rows.outer_iterator().enumerate().for_each(|(i, row)| {
+                row.iter().for_each(|(j, &value)| f(first + i, j as usize, value));
+            }),
+        }
+    }
+
+    /// The number of entries in each row and each column, over all ranks.
+    pub fn counts(&self, comm: &Communicator, m: usize, n: usize) -> (Vec<u64>, Vec<u64>) {
+        let (mut rows, mut cols) = (vec![0u64; m], vec![0u64; n]);
+        self.for_each(|i, j, _| {
+            rows[i] += 1;
+            cols[j] += 1;
+        });
+        comm.sum(COUNTS, &mut rows);
+        comm.sum(COUNTS, &mut cols);
+        (rows, cols)
+    }
+}
 
 /// Entries (row, column, value) in any order.
 pub struct Triplets<T> {
@@ -31,7 +75,7 @@ impl<T: Real> Triplets<T> {
     pub fn push(&mut self, i: usize, j: usize, value: T) {
         match self.chunks.last_mut() {
             Some((positions, values)) if positions.len() < CHUNK => {
-                positions.push((i as u64) << 32 | j as u64);
+                positions.push(pack(i, j));
                 values.push(value);
             }
             _ => {
@@ -40,32 +84,11 @@ impl<T: Real> Triplets<T> {
             }
         }
     }
+}
 
-    fn len(&self) -> usize {
-        self.chunks.iter().map(|c| c.0.len()).sum()
-    }
-
-    /// The entries in the order in which they were added.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, usize, T)> {
-        self.chunks.iter().flat_map(|(positions, values)| {
-            positions.iter().zip(values).map(|(&position, &value)| {
-                let (i, j) = unpack(position);
-                (i, j, value)
-            })
-        })
-    }
-
-    /// The number of entries in each row and each column, over all ranks.
-    pub fn counts(&self, comm: &Communicator, m: usize, n: usize) -> (Vec<u64>, Vec<u64>) {
-        let (mut rows, mut cols) = (vec![0u64; m], vec![0u64; n]);
-        for (i, j, _) in self.iter() {
-            rows[i] += 1;
-            cols[j] += 1;
-        }
-        comm.sum(COUNTS, &mut rows);
-        comm.sum(COUNTS, &mut cols);
-        (rows, cols)
-    }
+#[inline]
+fn pack(i: usize, j: usize) -> u64 {
+    (i as u64) << 32 | j as u64
 }
 
 #[inline]
@@ -95,7 +118,7 @@ impl Exchange<'_> {
     pub fn run<T: Real>(
         &self,
         route: &Route,
-        entries: &mut Triplets<T>,
+        entries: &mut Held<T>,
         last: bool,
         progress: &mut dyn FnMut(f64),
     ) -> Result<(Vec<LocalBlock<T>>, u64)> {
@@ -103,7 +126,7 @@ impl Exchange<'_> {
         if route.parts() == 1 {
             totals[0] = entries.len() as u64;
         } else {
-            entries.iter().for_each(|(i, j, _)| totals[route.part(i, j)] += 1);
+            entries.for_each(|i, j, _| totals[route.part(i, j)] += 1);
         }
         if !self.stays_local {
             self.comm.sum(COUNTS, &mut totals);
@@ -132,7 +155,7 @@ impl Exchange<'_> {
     fn rounds<T: Real>(
         &self,
         route: &Route,
-        entries: &mut Triplets<T>,
+        entries: &mut Held<T>,
         last: bool,
         builders: &mut [Option<TileBuilder<T>>],
         progress: &mut dyn FnMut(f64),
@@ -148,24 +171,19 @@ impl Exchange<'_> {
         if !self.stays_local {
             self.comm.max(COUNTS, &mut rounds);
         }
-        let mut cursor = Cursor { chunk: 0, at: 0, free: last };
+        let mut cursor = Cursor { outer: 0, at: 0, free: last };
         for round in 0..rounds[0] {
             let mut positions: Vec<Vec<u64>> = vec![Vec::new(); ranks];
             let mut values: Vec<Vec<T>> = vec![Vec::new(); ranks];
-            let mut left = limit;
-            while let Some((some_positions, some_values)) = cursor.next(entries, left) {
-                left -= some_positions.len();
-                for (&position, &value) in some_positions.iter().zip(some_values) {
-                    let (i, j) = unpack(position);
-                    let (rank, tile) = route.owner(route.part(i, j));
-                    if rank == me {
-                        keep(i, j, value, tile);
-                    } else {
-                        positions[rank].push(position);
-                        values[rank].push(value);
-                    }
+            cursor.take(entries, limit, |i, j, value| {
+                let (rank, tile) = route.owner(route.part(i, j));
+                if rank == me {
+                    keep(i, j, value, tile);
+                } else {
+                    positions[rank].push(pack(i, j));
+                    values[rank].push(value);
                 }
-            }
+            });
             if !self.stays_local && ranks > 1 {
                 let positions = self.comm.all_to_all(ENTRIES, &positions);
                 let values = self.comm.all_to_all(ENTRIES, &values);
@@ -181,28 +199,54 @@ impl Exchange<'_> {
 
 /// A position in the entries, which moves forward a bounded number at a time.
 struct Cursor {
-    chunk: usize,
+    /// The chunk, or the row, and the place in the chunk or in all rows.
+    outer: usize,
     at: usize,
     /// Whether the chunks before it are freed.
     free: bool,
 }
 
 impl Cursor {
-    /// The next entries, at least one and at most `limit`; `None` at the end or if `limit` is 0.
-    fn next<'a, T: Real>(&mut self, entries: &'a mut Triplets<T>, limit: usize) -> Option<(&'a [u64], &'a [T])> {
-        if limit == 0 {
-            return None;
-        }
-        if entries.chunks.get(self.chunk)?.0.len() == self.at {
-            if self.free {
-                entries.chunks[self.chunk] = (Vec::new(), Vec::new());
+    /// Calls `f` with the next entries, at most `limit`.
+    fn take<T: Real>(&mut self, entries: &mut Held<T>, limit: usize, mut f: impl FnMut(usize, usize, T)) {
+        match entries {
+            Held::Triplets(Triplets { chunks }) => {
+                let mut left = limit;
+                while let Some((positions, values)) = chunks.get(self.outer).filter(|_| left > 0) {
+                    let part = self.at..positions.len().min(self.at + left);
+                    for (&position, &value) in positions[part.clone()].iter().zip(&values[part.clone()]) {
+                        let (i, j) = unpack(position);
+                        f(i, j, value);
+                    }
+                    left -= part.len();
+                    self.at = part.end;
+                    if self.at == positions.len() {
+                        if self.free {
+                            chunks[self.outer] = (Vec::new(), Vec::new());
+                        }
+                        self.outer += 1;
+                        self.at = 0;
+                    }
+                }
             }
-            self.chunk += 1;
-            self.at = 0;
+            Held::Rows(first, rows) => {
+                let (indptr, cols, values) = (rows.indptr(), rows.indices(), rows.data());
+                let (starts, end) = (indptr.raw_storage(), cols.len().min(self.at + limit));
+                while self.at < end {
+                    while starts[self.outer + 1] <= self.at {
+                        self.outer += 1;
+                    }
+                    let part = self.at..end.min(starts[self.outer + 1]);
+                    for (&j, &value) in cols[part.clone()].iter().zip(&values[part.clone()]) {
+                        f(*first + self.outer, j as usize, value);
+                    }
+                    self.at = part.end;
+                }
+                if self.free && self.at == cols.len() {
+                    *rows = empty(rows.cols());
+                    self.at = 0;
+                }
+            }
         }
-        let (positions, values) = entries.chunks.get(self.chunk)?;
-        let part = self.at..positions.len().min(self.at + limit);
-        self.at = part.end;
-        Some((&positions[part.clone()], &values[part]))
     }
 }

@@ -18,17 +18,29 @@ pub struct Compressed {
     pub entries: u64,
 }
 
+/// Some successive entries. Its memory is used again for the next ones.
+#[derive(Debug, Default)]
+pub struct Step {
+    pub entries: Range<u64>,
+    /// Those that are no index of any matrix are [`NO_INDEX`].
+    pub indices: Vec<u32>,
+    pub values: Vec<f64>,
+}
+
+/// What a number in place of an index becomes that is negative, not whole or too large; no dimension is as large.
+pub const NO_INDEX: u32 = u32::MAX;
+
 /// Reads the arrays of indices and values.
 pub trait CompressedArrays {
-    /// Indices and values of the entries `range`; successive ranges ascend.
+    /// Reads indices and values of `step.entries`; successive ranges ascend.
     ///
     /// # Errors
     /// If the file does not contain them.
-    fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)>;
+    fn read(&mut self, step: &mut Step) -> Result<()>;
 }
 
-/// Entries read at once.
-const STEP: u64 = 1 << 16;
+/// Entries read at once: they are still in cache when they are used.
+const STEP: u64 = 1 << 15;
 
 impl Compressed {
     /// A matrix of the given `shape`, from the lengths of its `indptr`, `indices` and `data`.
@@ -115,40 +127,67 @@ impl<'a> CompressedReader<'a> {
         at as f64 / self.matrix.entries.max(1) as f64
     }
 
-    /// Reads the first entries of `range`, at most [`STEP`]: their range, indices and values.
+    /// Reads the first entries of `range`, at most [`STEP`], and takes them from it.
     ///
     /// # Errors
     /// If the file does not contain them.
-    pub fn step(&mut self, range: &Range<u64>) -> Result<(Range<u64>, Vec<f64>, Vec<f64>)> {
-        let step = range.start..range.end.min(range.start + STEP);
-        let (indices, values) = self.arrays.read(step.clone())?;
-        Ok((step, indices, values))
+    pub fn step(&mut self, range: &mut Range<u64>, step: &mut Step) -> Result<()> {
+        step.entries = range.start..range.end.min(range.start + STEP);
+        range.start = step.entries.end;
+        self.arrays.read(step)
     }
 
-    /// Passes the entries from entry `first` on to `sink`, and returns their number.
+    /// Calls `f` with each line that has some of the entries, and their places among them.
     ///
     /// # Errors
-    /// If an index is out of range, or the sink refuses a value.
-    pub fn emit(&self, first: u64, indices: &[f64], values: &[f64], sink: &mut impl EntrySink) -> Result<u64> {
+    /// If an index is out of range, or `f` fails; the message of `f` gets the path.
+    pub fn lines(
+        &self,
+        step: &Step,
+        mut f: impl FnMut(usize, Range<usize>) -> std::result::Result<(), String>,
+    ) -> Result<()> {
         let &Compressed { rows, cols, by_columns, .. } = self.matrix;
         let inner = if by_columns { rows } else { cols };
+        let Range { start: first, end } = step.entries;
+        let mut entry = first;
         let mut outer = self.starts.partition_point(|&s| s <= first) - 1;
-        for ((entry, &index), &value) in (first..).zip(indices).zip(values) {
+        while entry < end {
             while self.starts[outer + 1] <= entry {
                 outer += 1;
             }
-            if !(index >= 0.0 && index < inner as f64 && index.fract() == 0.0) {
+            let line = (entry - first) as usize..(end.min(self.starts[outer + 1]) - first) as usize;
+            let is_outside = |index: &u32| *index as usize >= inner;
+            // No branch per entry.
+            if step.indices[line.clone()].iter().fold(false, |any, index| any | is_outside(index)) {
                 let what = if by_columns { "column" } else { "row" };
+                let at = step.indices[line.clone()].iter().position(is_outside).unwrap_or(0) as u64;
                 return Err(Error::input(format!(
-                    "{}: stored entry {entry}, in {what} {}, has an index outside 0..{inner}",
+                    "{}: stored entry {}, in {what} {}, has an index outside 0..{inner}",
                     self.path,
+                    entry + at,
                     outer + 1
                 )));
             }
-            let (i, j) = if by_columns { (index as usize, outer) } else { (outer, index as usize) };
-            sink(i, j, value).map_err(|what| Error::input(what).at(self.path))?;
+            entry = first + line.end as u64;
+            f(outer, line).map_err(|what| Error::input(what).at(self.path))?;
         }
-        Ok(values.len() as u64)
+        Ok(())
+    }
+
+    /// Passes the entries on to `sink`, and returns their number.
+    ///
+    /// # Errors
+    /// If an index is out of range, or the sink refuses a value.
+    pub fn emit(&self, step: &Step, sink: &mut impl EntrySink) -> Result<u64> {
+        let by_columns = self.matrix.by_columns;
+        self.lines(step, |outer, line| {
+            step.indices[line.clone()].iter().zip(&step.values[line]).try_for_each(|(&index, &value)| {
+                let inner = index as usize;
+                let (i, j) = if by_columns { (inner, outer) } else { (outer, inner) };
+                sink(i, j, value)
+            })
+        })?;
+        Ok(step.values.len() as u64)
     }
 
     /// Passes the entries of `range` to `sink`, and returns their number.
@@ -162,10 +201,10 @@ impl<'a> CompressedReader<'a> {
         progress: &mut dyn FnMut(f64),
     ) -> Result<u64> {
         let (mut found, all) = (0, (range.end - range.start).max(1) as f64);
-        while range.start < range.end {
-            let (step, indices, values) = self.step(&range)?;
-            found += self.emit(step.start, &indices, &values, sink)?;
-            range.start = step.end;
+        let mut step = Step::default();
+        while !range.is_empty() {
+            self.step(&mut range, &mut step)?;
+            found += self.emit(&step, sink)?;
             progress(found as f64 / all);
         }
         Ok(found)

@@ -28,7 +28,7 @@ enum Format {
     Fimi,
 }
 
-const SUPPORTED: &str = "supported are .mtx, .npy, .npz, .h5/.hdf5/.h5ad/.loom, .csv/.tsv/.txt, idx and .dat (FIMI); text files, \
+const SUPPORTED: &str = "supported are .mtx, .npy, .npz, .h5/.hdf5/.h5ad/.loom/.biom, .csv/.tsv/.txt, idx and .dat (FIMI); text files, \
                          .npy and idx also as .gz";
 
 impl Format {
@@ -42,6 +42,8 @@ impl Format {
             "csv" | "txt" => Format::Table { tabs: false },
             "tsv" | "tab" => Format::Table { tabs: true },
             "dat" => Format::Fimi,
+            // Version 1 of BIOM is JSON.
+            "biom" => return None,
             _ if hdf5::is_hdf5_name(name) => Format::Hdf5,
             _ => return None,
         })
@@ -150,6 +152,9 @@ fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identifi
         (Some(format), _) => format,
         (None, None) => by_content()?.ok_or_else(|| {
             let hint = match kind(Path::new(path)) {
+                Some(FileKind::Other("text")) if name.ends_with(".biom") => {
+                    "; BIOM tables of version 2 are read: biom convert --to-hdf5 -i TABLE -o NEW"
+                }
                 Some(FileKind::Other("text")) => {
                     "; text under another name is read with --format triples (user, item, rating on each line) or \
                      --format table"

@@ -12,7 +12,7 @@ use fednmf_data::values::Values;
 use fednmf_linalg::{Real, even_part};
 
 use crate::features::Selection;
-use crate::formats::compressed::{Compressed, CompressedReader};
+use crate::formats::compressed::{Compressed, CompressedReader, Step};
 use crate::formats::fimi::{Items, Transactions};
 use crate::formats::hdf5::{CHUNK_CACHE, Chunks, DatasetReader};
 use crate::formats::header::Header;
@@ -434,7 +434,18 @@ impl MatrixFile {
         })
     }
 
+    /// Whether it is sparse and stored by rows (or columns if `by_columns`), and all that is used of a line is in that line.
+    pub fn stores_lines(&self, by_columns: bool) -> bool {
+        let whole = self.selection.as_ref().is_none_or(|selection| selection.of_rows == by_columns);
+        match &self.encoding {
+            Encoding::Npz(matrix, _) | Encoding::Hdf5Group(matrix, _) => whole && matrix.by_columns == by_columns,
+            _ => false,
+        }
+    }
+
     /// A reader of lines, for a file that [`MatrixFile::check_lines`] accepts.
+    ///
+    /// It is also for a file that [`MatrixFile::stores_lines`], of which all lines are read once and in order.
     ///
     /// # Errors
     /// If the file cannot be opened, or is damaged.
@@ -631,10 +642,11 @@ impl ChunkReader<'_> {
             ChunkReader::Triples(reader) => reader.next_chunk(),
             ChunkReader::Compressed(_, left) if left.start >= left.end => Ok(None),
             ChunkReader::Compressed(reader, left) => {
-                let (step, indices, values) = reader.step(left)?;
-                left.start = step.end;
-                let mut chunk = begin(step.start, indices.len() as u64);
-                indices.iter().chain(&values).for_each(|x| chunk.extend_from_slice(&x.to_le_bytes()));
+                let mut step = Step::default();
+                reader.step(left, &mut step)?;
+                let mut chunk = begin(step.entries.start, step.entries.end);
+                step.values.iter().for_each(|x| chunk.extend_from_slice(&x.to_le_bytes()));
+                step.indices.iter().for_each(|x| chunk.extend_from_slice(&x.to_le_bytes()));
                 Ok(Some(chunk))
             }
         }
@@ -661,10 +673,11 @@ impl ChunkDecoder<'_> {
         match (self, place) {
             (ChunkDecoder::Triples(file), _) => triples::decode(file, chunk, sink),
             (ChunkDecoder::Text(file), Some((offset, lines, text))) => file.text_entries(text, offset, lines, sink),
-            (ChunkDecoder::Compressed(reader), Some((first, count, rest))) => {
-                let numbers: Vec<f64> = rest.as_chunks::<8>().0.iter().map(|&x| f64::from_le_bytes(x)).collect();
-                let (indices, values) = numbers.split_at(count as usize);
-                reader.emit(first, indices, values, sink)
+            (ChunkDecoder::Compressed(reader), Some((first, end, rest))) => {
+                let (values, indices) = rest.split_at((end - first) as usize * size_of::<f64>());
+                let values = values.as_chunks().0.iter().map(|&x| f64::from_le_bytes(x)).collect();
+                let indices = indices.as_chunks().0.iter().map(|&x| u32::from_le_bytes(x)).collect();
+                reader.emit(&Step { entries: first..end, indices, values }, sink)
             }
             (_, None) => Ok(0),
         }

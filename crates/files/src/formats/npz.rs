@@ -13,7 +13,7 @@ use zip::{CompressionMethod, ZipArchive};
 use fednmf_base::error::{Error, Result};
 use fednmf_data::values::Values;
 
-use crate::formats::compressed::{Compressed, CompressedArrays};
+use crate::formats::compressed::{Compressed, CompressedArrays, Step};
 use crate::formats::io::{Section, io_error, open, read_full, skip};
 use crate::formats::limits::unpacked_bytes;
 use crate::formats::npy;
@@ -110,7 +110,10 @@ impl Member {
     /// All numbers of a short array, compared with its checksum.
     fn all(&self, path: &str) -> Result<Vec<f64>> {
         let access = Access::Sequential(inflate(self, path)?);
-        MemberReader { path: path.to_string(), member: self.clone(), access }.read(0..self.length)
+        let mut reader = MemberReader { path: path.to_string(), member: self.clone(), access, bytes: Vec::new() };
+        let (mut all, raw) = (vec![0.0; self.length as usize], &self.raw);
+        raw.number.decode(reader.read(&(0..self.length))?, raw.big_endian, &mut all);
+        Ok(all)
     }
 }
 
@@ -119,6 +122,7 @@ struct MemberReader {
     path: String,
     member: Member,
     access: Access,
+    bytes: Vec<u8>,
 }
 
 enum Access {
@@ -156,24 +160,23 @@ impl MemberReader {
             Some(at) => Access::Random(open(path)?, at),
             None => Access::Sequential(inflate(member, path)?),
         };
-        Ok(MemberReader { path: path.to_string(), member: member.clone(), access })
+        Ok(MemberReader { path: path.to_string(), member: member.clone(), access, bytes: Vec::new() })
     }
 
-    fn read(&mut self, range: Range<u64>) -> Result<Vec<f64>> {
-        let raw = &self.member.raw;
-        let (count, size) = ((range.end - range.start) as usize, raw.number.size());
-        let mut bytes = vec![0; count * size];
-        let read = match &mut self.access {
-            Access::Random(file, begin) => file.read_exact_at(&mut bytes, *begin + range.start * size as u64),
-            Access::Sequential(from) => match from.fill(&mut bytes) {
-                Ok(()) if range.end == self.member.length => from.finish(),
+    /// The bytes of some numbers.
+    fn read(&mut self, range: &Range<u64>) -> Result<&[u8]> {
+        let MemberReader { path, member, access, bytes } = self;
+        let size = member.raw.number.size();
+        bytes.resize((range.end - range.start) as usize * size, 0);
+        let read = match access {
+            Access::Random(file, begin) => file.read_exact_at(bytes, *begin + range.start * size as u64),
+            Access::Sequential(from) => match from.fill(bytes) {
+                Ok(()) if range.end == member.length => from.finish(),
                 read => read,
             },
         };
-        read.map_err(|e| io_error(&format!("{}: {}", self.path, self.member.name), &e))?;
-        let mut out = vec![0.0; count];
-        raw.number.decode(&bytes, raw.big_endian, &mut out);
-        Ok(out)
+        read.map_err(|e| io_error(&format!("{path}: {}", member.name), &e))?;
+        Ok(bytes)
     }
 }
 
@@ -226,7 +229,15 @@ struct ArraysReader {
 }
 
 impl CompressedArrays for ArraysReader {
-    fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)> {
-        Ok((self.indices.read(range.clone())?, self.data.read(range)?))
+    fn read(&mut self, step: &mut Step) -> Result<()> {
+        let Step { entries, indices, values } = step;
+        let count = (entries.end - entries.start) as usize;
+        indices.resize(count, 0);
+        values.resize(count, 0.0);
+        let [of_indices, of_data] =
+            [&self.indices, &self.data].map(|array| (array.member.raw.number, array.member.raw.big_endian));
+        of_indices.0.decode_indices(self.indices.read(entries)?, of_indices.1, indices);
+        of_data.0.decode(self.data.read(entries)?, of_data.1, values);
+        Ok(())
     }
 }

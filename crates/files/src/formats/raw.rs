@@ -12,8 +12,28 @@ use fednmf_data::policy::{EntryPolicy, position};
 use fednmf_data::values::Values;
 use fednmf_linalg::{ElementType, Real};
 
+use crate::formats::compressed::NO_INDEX;
 use crate::formats::io::{InputFile, open, read_full, skip};
 use crate::formats::reader::DenseReader;
+
+/// Decodes each number of a type in `bytes`.
+macro_rules! decoded {
+    ($bytes:ident, $big_endian:ident, $out:ident, $type:ty, $x:ident => $decoded:expr) => {{
+        const SIZE: usize = size_of::<$type>();
+        let (chunks, _) = $bytes.as_chunks::<SIZE>();
+        if $big_endian {
+            for (out, chunk) in $out.iter_mut().zip(chunks) {
+                let $x = <$type>::from_be_bytes(*chunk);
+                *out = $decoded;
+            }
+        } else {
+            for (out, chunk) in $out.iter_mut().zip(chunks) {
+                let $x = <$type>::from_le_bytes(*chunk);
+                *out = $decoded;
+            }
+        }
+    }};
+}
 
 /// The type of the numbers in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,21 +102,9 @@ impl NumberType {
     pub fn decode<T: Real>(self, bytes: &[u8], big_endian: bool, out: &mut [T]) {
         assert_eq!(bytes.len(), out.len() * self.size());
         macro_rules! numbers {
-            ($type:ty, $x:ident => $wide:expr) => {{
-                const SIZE: usize = size_of::<$type>();
-                let (chunks, _) = bytes.as_chunks::<SIZE>();
-                if big_endian {
-                    for (out, chunk) in out.iter_mut().zip(chunks) {
-                        let $x = <$type>::from_be_bytes(*chunk);
-                        *out = T::from_f64($wide);
-                    }
-                } else {
-                    for (out, chunk) in out.iter_mut().zip(chunks) {
-                        let $x = <$type>::from_le_bytes(*chunk);
-                        *out = T::from_f64($wide);
-                    }
-                }
-            }};
+            ($type:ty, $x:ident => $wide:expr) => {
+                decoded!(bytes, big_endian, out, $type, $x => T::from_f64($wide))
+            };
         }
         match self {
             NumberType::Bool => numbers!(u8, x => f64::from(u8::from(x != 0))),
@@ -113,6 +121,35 @@ impl NumberType {
             NumberType::F64 => numbers!(f64, x => x),
         }
     }
+
+    /// As [`NumberType::decode`], to indices, or [`NO_INDEX`] for a number that is none.
+    pub fn decode_indices(self, bytes: &[u8], big_endian: bool, out: &mut [u32]) {
+        assert_eq!(bytes.len(), out.len() * self.size());
+        macro_rules! whole {
+            ($type:ty) => {
+                decoded!(bytes, big_endian, out, $type, x => u32::try_from(x).unwrap_or(NO_INDEX))
+            };
+        }
+        match self {
+            NumberType::Bool => decoded!(bytes, big_endian, out, u8, x => u32::from(x != 0)),
+            NumberType::I8 => whole!(i8),
+            NumberType::I16 => whole!(i16),
+            NumberType::I32 => whole!(i32),
+            NumberType::I64 => whole!(i64),
+            NumberType::U8 => whole!(u8),
+            NumberType::U16 => whole!(u16),
+            NumberType::U32 => whole!(u32),
+            NumberType::U64 => whole!(u64),
+            NumberType::F16 => decoded!(bytes, big_endian, out, u16, x => index(half(x))),
+            NumberType::F32 => decoded!(bytes, big_endian, out, f32, x => index(f64::from(x))),
+            NumberType::F64 => decoded!(bytes, big_endian, out, f64, x => index(x)),
+        }
+    }
+}
+
+/// The number as an index, or [`NO_INDEX`].
+pub fn index(x: f64) -> u32 {
+    if x >= 0.0 && x < f64::from(NO_INDEX) && x.fract() == 0.0 { x as u32 } else { NO_INDEX }
 }
 
 /// Decodes an IEEE half-precision number.
@@ -250,6 +287,17 @@ mod tests {
             assert_eq!(half(bits), value);
         }
         assert!(half(0x7e00).is_nan());
+    }
+
+    #[test]
+    fn indices_are_whole_and_not_negative() {
+        let mut out = [0; 4];
+        NumberType::I32.decode_indices(&[3, -1, i32::MAX, 0].map(i32::to_le_bytes).concat(), false, &mut out);
+        assert_eq!(out, [3, NO_INDEX, i32::MAX as u32, 0]);
+        NumberType::I64.decode_indices(&[3, -1, 1 << 32, 0].map(i64::to_be_bytes).concat(), true, &mut out);
+        assert_eq!(out, [3, NO_INDEX, NO_INDEX, 0]);
+        NumberType::F64.decode_indices(&[3.0, -1.0, 0.5, f64::NAN].map(f64::to_le_bytes).concat(), false, &mut out);
+        assert_eq!(out, [3, NO_INDEX, NO_INDEX, NO_INDEX]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use fednmf_base::error::{Error, Result};
 use super::{MOST_BYTES, Names};
 use crate::formats::fields::decoded;
 use crate::formats::hdf5::text::{texts, word};
-use crate::formats::hdf5::{check_own, exists, in_modality, tenx_group};
+use crate::formats::hdf5::{check_own, exists, in_modality, is_biom, tenx_group};
 
 /// The names stored in an HDF5 file, for one of its matrices (X by default).
 pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
@@ -77,8 +77,15 @@ fn read(path: &str, dataset: Option<&str>) -> Result<(Names, Vec<String>)> {
             None => told(format!("{group} (neither {} nor {} is in it)", names[0], names[1]), None),
         }
     };
-    // 10x and loom store genes × cells.
-    let turned = !file.link_exists("obs") && (file.link_exists("matrix") || tenx_group.is_some());
+    // 10x and loom store genes × cells, and BIOM observations × samples.
+    let biom = is_biom(&file);
+    let turned = !file.link_exists("obs") && (file.link_exists("matrix") || tenx_group.is_some() || biom);
+    let in_biom = |axis: &str| {
+        let place = format!("{axis}/ids");
+        (biom && exists(&file, &place))
+            .then(|| told(place.clone(), file.dataset(&place).ok().and_then(list_of)))
+            .flatten()
+    };
     // In AnnData the location of a matrix determines the names of its rows and columns; raw has its own variables.
     let (modality, name) = in_modality(&file, dataset);
     let (rows, columns) = match place(&name) {
@@ -90,15 +97,15 @@ fn read(path: &str, dataset: Option<&str>) -> Result<(Names, Vec<String>)> {
         _ => (Some("obs"), Some("var")),
     };
     // The second name of each is the one that scanpy writes.
-    let in_loom = |group, names| turned.then(|| attribute(group, names)).flatten();
+    let in_loom = |group, names| (turned && !biom).then(|| attribute(group, names)).flatten();
     let index = |frame: &str| index(format!("{modality}{frame}"));
     let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
-    let columns = columns.or_else(|| in_loom("col_attrs", ["CellID", "obs_names"]));
+    let columns = columns.or_else(|| in_loom("col_attrs", ["CellID", "obs_names"])).or_else(|| in_biom("sample"));
     // Cell Ranger 2 has the names of the genes in addition to their identifiers.
     let rows = rows
         .and_then(index)
         .or_else(|| ["features/name", "features/id", "gene_names", "genes"].into_iter().find_map(tenx));
-    let rows = rows.or_else(|| in_loom("row_attrs", ["Gene", "var_names"]));
+    let rows = rows.or_else(|| in_loom("row_attrs", ["Gene", "var_names"])).or_else(|| in_biom("observation"));
     match refused.take() {
         Some(e) => Err(e),
         None => Ok((Names { columns, rows, turned }, lost.take())),
@@ -306,6 +313,46 @@ mod tests {
             let names = of_input(&InputSpec::parse(&path).unwrap());
             assert_eq!((names.rows.unwrap()[1].as_str(), names.columns.unwrap()[1].as_str()), ("g2", "c2"));
             assert!(names.turned, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_biom_table_has_the_names_of_its_observations_and_samples() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("table.biom").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        file.new_attr_builder().with_data(&[2i32, 1]).create("format-version").unwrap();
+        file.new_attr_builder().with_data(&[2i32, 3]).create("shape").unwrap();
+        // [[5, 0, 1], [0, 2, 0]]
+        for (axis, ids, [starts, indices, values]) in [
+            ("observation", &["O1", "O2"][..], [&[0, 2, 3][..], &[0, 2, 1], &[5, 1, 2]]),
+            ("sample", &["S1", "S2", "S3"], [&[0, 1, 2, 3], &[0, 1, 0], &[5, 2, 1]]),
+        ] {
+            let ids: Vec<VarLenUnicode> = ids.iter().map(|name| name.parse().unwrap()).collect();
+            let group = file.create_group(axis).unwrap();
+            group.new_dataset_builder().with_data(&ids).create("ids").unwrap();
+            let matrix = group.create_group("matrix").unwrap();
+            for (array, numbers) in [("indptr", starts), ("indices", indices), ("data", values)] {
+                matrix.new_dataset_builder().with_data(numbers).create(array).unwrap();
+            }
+        }
+        drop(file);
+        for (name, transpose) in [("", false), (":/sample/matrix", false), ("", true), (":/sample/matrix", true)] {
+            let mut spec = InputSpec::parse(&format!("{path}{name}")).unwrap();
+            spec.transpose = transpose;
+            let names = of_input(&spec);
+            let (observations, samples) =
+                if transpose { (names.columns, names.rows) } else { (names.rows, names.columns) };
+            assert_eq!((observations.unwrap()[1].as_str(), samples.unwrap()[2].as_str()), ("O2", "S3"), "{name}");
+            assert_eq!(names.turned, !transpose);
+            let comm = fednmf_comm::Communicator::local();
+            let input = crate::open(&spec, &comm).unwrap();
+            let layout = fednmf_data::Layout::Grid { pr: 1, pc: 1 };
+            let loaded = input.load::<f64>(&layout, &comm, &mut |_| ()).unwrap();
+            let fednmf_linalg::Block::Sparse(x) = &loaded.blocks[0] else { panic!("sparse") };
+            let expected = ndarray::arr2(&[[5.0, 0.0, 1.0], [0.0, 2.0, 0.0]]);
+            let found = x.matrix().to_dense();
+            assert_eq!(if transpose { found.reversed_axes() } else { found }, expected, "{name} {transpose}");
         }
     }
 

@@ -181,11 +181,22 @@ impl ExactParams {
         let copies = if sparse { 1 } else { 2 };
         let whole = usize::from(pc > 1) * rows + usize::from(pr > 1) * cols;
         let owned = if extrapolates { 3 } else { 2 };
-        let product = if !sparse && rows_in_cache((m, n), (pr, pc), k, word).is_some() { n } else { 0 };
+        let product = if self.reads_once((kernel, sparse), (m, n), (pr, pc), (k, word)) { n } else { 0 };
         cost.factors = workload.bytes((owned * (own_u + own_v) + copies * whole + product + 3 * k) * k);
         let start = Start::choose(&self.init.init, &Sizes { m, n, entries: all, k }, sparse);
         cost.start = start.bytes(k, (m, n), [own_u, own_v], copies * whole, word);
         cost
+    }
+
+    /// Whether an iteration reads a block in memory once, row by row.
+    fn reads_once(
+        &self,
+        (kernel, sparse): (Kernel, bool),
+        shape: (usize, usize),
+        grid: (usize, usize),
+        (k, word): (usize, usize),
+    ) -> bool {
+        !sparse && kernel != Kernel::Pivot && rows_in_cache(shape, grid, k, word).is_some()
     }
 
     /// The cost on a 1-D grid by rows if each rank reads its rows in panels. The memory of the panels is not included.
@@ -200,9 +211,10 @@ impl ExactParams {
         let by_rows = ExactParams { grid: GridParams { grid, exchange: Exchange::Dense }, ..self.clone() };
         let mut cost = by_rows.cost(extrapolation, update, workload, ranks);
         // The product with all columns is accumulated in addition to the whole V.
-        let Workload { m, n, k, stored, sparse, .. } = *workload;
+        let Workload { m, n, k, stored, sparse, word, .. } = *workload;
+        let counted = self.reads_once((update.0, sparse), (m, n), (ranks, 1), (k, word));
         let start = Start::choose(&self.init.init, &Sizes { m, n, entries: stored, k }, sparse);
-        cost.factors += workload.bytes(n * k);
+        cost.factors += if counted { 0.0 } else { workload.bytes(n * k) };
         cost.start += workload.bytes(n * start.columns(k, (m, n)));
         cost.data = 0.0;
         cost

@@ -177,22 +177,27 @@ impl PackedArray {
         self.data.name()
     }
 
-    /// The numbers `range`.
+    /// The numbers `range`: calls `decode` with the bytes of some of them, and their places among those.
     ///
     /// # Errors
     /// If a chunk cannot be read or unpacked: its entries, and why.
-    pub fn read(&mut self, range: Range<usize>, threads: &Unpackers) -> Result<Vec<f64>, (Range<usize>, IoError)> {
+    pub fn read(
+        &mut self,
+        range: Range<usize>,
+        threads: &Unpackers,
+        mut decode: impl FnMut(NumberType, &[u8], Range<usize>),
+    ) -> Result<(), (Range<usize>, IoError)> {
         let Packing { number, length, .. } = self.packing;
-        let (mut out, mut from) = (vec![0.0; range.len()], range.start);
+        let mut from = range.start;
         while from < range.end {
             let chunk = from / length;
             let end = range.end.min((chunk + 1) * length);
             let bytes = self.chunk(chunk, threads).map_err(|e| (chunk * length..end, e))?;
             let part = &bytes[(from - chunk * length) * number.size()..(end - chunk * length) * number.size()];
-            number.decode(part, cfg!(target_endian = "big"), &mut out[from - range.start..end - range.start]);
+            decode(number, part, from - range.start..end - range.start);
             from = end;
         }
-        Ok(out)
+        Ok(())
     }
 
     fn chunk(&mut self, chunk: usize, threads: &Unpackers) -> IoResult<&[u8]> {
@@ -272,6 +277,19 @@ mod tests {
         file.new_dataset_builder().with_data(numbers).create("whole").unwrap();
     }
 
+    /// The numbers `range` of an array.
+    fn numbers(
+        array: &mut PackedArray,
+        range: Range<usize>,
+        threads: &Unpackers,
+    ) -> Result<Vec<f64>, (Range<usize>, IoError)> {
+        let mut out = vec![0.0; range.len()];
+        let read = array.read(range, threads, |number, bytes, at| {
+            number.decode(bytes, cfg!(target_endian = "big"), &mut out[at]);
+        });
+        read.map(|()| out)
+    }
+
     #[test]
     fn chunks_are_those_of_the_library_in_any_order() {
         let dir = tempfile::tempdir().unwrap();
@@ -293,7 +311,11 @@ mod tests {
             let mut array = PackedArray::new(data, file.clone(), packing);
             for range in [0..10, 10..3000, 3000..3001, 6999..10_000, 0..2000, 4000..4000] {
                 let expected = mixed.slice(ndarray::s![range.clone()]).mapv(cast);
-                assert_eq!(array.read(range.clone(), &threads).unwrap(), expected.to_vec(), "{name} {range:?}");
+                assert_eq!(
+                    numbers(&mut array, range.clone(), &threads).unwrap(),
+                    expected.to_vec(),
+                    "{name} {range:?}"
+                );
                 assert!(array.chunks.len() <= packing.ahead() + 1 && array.spare.len() <= 2 * packing.ahead() + 2);
             }
         }
@@ -315,9 +337,10 @@ mod tests {
         let packing = Packing::of(&data).unwrap();
         let mut array = PackedArray::new(data, Arc::new(file), packing);
         let threads = Unpackers::start().unwrap();
-        assert_eq!(array.read(0..2100, &threads).unwrap().len(), 2100);
-        assert_eq!(array.read(2000..2101, &threads).unwrap_err().0, 2100..2101);
-        assert!(array.read(2100..2101, &threads).is_err());
-        assert_eq!(array.read(2800..2900, &threads).unwrap().len(), 100, "others are read");
+        let mut read = |range| numbers(&mut array, range, &threads);
+        assert_eq!(read(0..2100).unwrap().len(), 2100);
+        assert_eq!(read(2000..2101).unwrap_err().0, 2100..2101);
+        assert!(read(2100..2101).is_err());
+        assert_eq!(read(2800..2900).unwrap().len(), 100, "others are read");
     }
 }

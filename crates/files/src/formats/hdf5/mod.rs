@@ -27,7 +27,7 @@ use crate::formats::raw::RawArray;
 
 pub use reader::{DatasetReader, group_memory, header, open_group, probe};
 #[cfg(feature = "hdf5")]
-pub use reader::{check_own, exists, in_modality, tenx_group};
+pub use reader::{check_own, exists, in_modality, is_biom, tenx_group};
 
 /// The error for an HDF5 file in a build without the library; `None` in a build with it.
 pub fn refusal(path: &Path) -> Option<Error> {
@@ -36,7 +36,7 @@ pub fn refusal(path: &Path) -> Option<Error> {
 }
 
 /// File name extensions of HDF5 files.
-pub const EXTENSIONS: [&str; 7] = ["h5", "hdf5", "h5ad", "h5mu", "hdf", "he5", "loom"];
+pub const EXTENSIONS: [&str; 8] = ["h5", "hdf5", "h5ad", "h5mu", "hdf", "he5", "loom", "biom"];
 
 /// Whether the file name has an HDF5 extension.
 pub fn is_hdf5_name(path: &str) -> bool {

@@ -1,6 +1,7 @@
 //! Reads matrices with the HDF5 library.
 
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use hdf5::dataset::Layout;
@@ -14,13 +15,13 @@ use fednmf_data::policy::{EntryPolicy, position};
 use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
-use crate::formats::compressed::{Compressed, CompressedArrays};
+use crate::formats::compressed::{Compressed, CompressedArrays, Step};
 use crate::formats::hdf5::chunks::{PackedArray, Packing, Unpackers};
 use crate::formats::hdf5::text::word;
 use crate::formats::hdf5::{CHUNK_CACHE, Chunks, Hdf5Matrix, Numbers, Storage, real};
 use crate::formats::io;
 use crate::formats::limits::{check_shape, unpacked_bytes};
-use crate::formats::raw::{NumberType, RawArray};
+use crate::formats::raw::{NumberType, RawArray, index};
 use crate::formats::reader::DenseReader;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
@@ -133,6 +134,9 @@ fn choose(path: &str, file: &File) -> Result<String> {
             return Err(wrong(path, format!("has several modalities; give the matrix of one: {}", all.join(", "))));
         }
     }
+    if is_biom(file) {
+        return Ok(format!("/{}", BIOM[0]));
+    }
     let fits = |name: &&String| match file.loc_type_by_name(name) {
         Ok(LocationType::Group) => file.group(name).is_ok_and(|g| is_compressed(&g)),
         Ok(LocationType::Dataset) => file.dataset(name).is_ok_and(|d| d.ndim() == 2),
@@ -143,6 +147,14 @@ fn choose(path: &str, file: &File) -> Result<String> {
         (Some(only), None) => Ok(format!("/{only}")),
         _ => Err(wrong(path, format!("say which matrix is meant, as in {path}:/name; it has {}", contents(file)))),
     }
+}
+
+/// The matrix of a BIOM table, observations × samples, by observations and by samples.
+const BIOM: [&str; 2] = ["observation/matrix", "sample/matrix"];
+
+/// Whether a file is a BIOM table of version 2.
+pub fn is_biom(file: &File) -> bool {
+    file.attr("format-version").is_ok() && BIOM.iter().all(|name| exists(file, name))
 }
 
 /// The group in which MuData has an AnnData object for each modality.
@@ -395,10 +407,13 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
     if !is_compressed(&group) {
         return Err(wrong(path, format!("{name} is a group, not a matrix; the file has {}", contents(file))));
     }
+    let biom = BIOM.iter().position(|known| is_biom(file) && name.trim_matches('/') == *known);
     let kind = word(&group, "encoding-type").or_else(|| word(&group, "h5sparse_format"));
+    let kind = biom.map(|at| ["csr", "csc"][at].to_string()).or(kind);
     let shape: Option<Vec<f64>> = ["shape", "h5sparse_shape"]
         .iter()
         .find_map(|a| group.attr(a).ok()?.read_raw::<f64>().ok())
+        .or_else(|| biom.and_then(|_| file.attr("shape").ok()?.read_raw::<f64>().ok()))
         .or_else(|| group.dataset("shape").ok()?.read_raw::<f64>().ok());
     let shape = shape.ok_or_else(|| {
         wrong(
@@ -423,9 +438,10 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         *length = data.size() as u64;
     }
     let is_10x = ["barcodes", "genes", "features"].iter().any(|name| group.link_exists(name));
+    let declared = if biom.is_some() { "BIOM" } else { "AnnData" };
     let (by_columns, writer) = match kind.as_deref() {
-        Some("csr_matrix" | "csr") => (false, "AnnData"),
-        Some("csc_matrix" | "csc") => (true, "AnnData"),
+        Some("csr_matrix" | "csr") => (false, declared),
+        Some("csc_matrix" | "csc") => (true, declared),
         Some(other) => {
             return Err(wrong(path, format!("{name} is encoded as {other}; CSR, CSC and dense are supported")));
         }
@@ -491,9 +507,10 @@ pub fn open_group(path: &str, name: &str, cache: Option<usize>) -> Result<(Vec<f
         find("indptr")?.read_raw::<f64>().map_err(|e| library(path, &format!("{name}/indptr cannot be read"), &e))?;
     let arrays = [find("indices")?, find("data")?];
     let chunked = Arc::new(io::open(path)?);
-    let arrays = arrays.map(|data| match Packing::of(&data) {
-        Some(packing) => LongArray::Packed(PackedArray::new(data, chunked.clone(), packing)),
-        None => LongArray::ByLibrary(data),
+    let arrays = arrays.map(|data| match (Packing::of(&data), in_place(&data)) {
+        (Some(packing), _) => LongArray::Packed(PackedArray::new(data, chunked.clone(), packing)),
+        (None, Some(raw)) => LongArray::InPlace(data, chunked.clone(), raw, Vec::new()),
+        (None, None) => LongArray::ByLibrary(data),
     });
     Ok((starts, Box::new(GroupReader { path: path.to_string(), arrays, threads: None })))
 }
@@ -502,6 +519,17 @@ pub fn open_group(path: &str, name: &str, cache: Option<usize>) -> Result<(Vec<f
 enum LongArray {
     ByLibrary(Dataset),
     Packed(PackedArray),
+    /// With memory for its bytes.
+    InPlace(Dataset, Arc<std::fs::File>, RawArray, Vec<u8>),
+}
+
+impl LongArray {
+    fn name(&self) -> String {
+        match self {
+            LongArray::ByLibrary(data) | LongArray::InPlace(data, ..) => data.name(),
+            LongArray::Packed(array) => array.name(),
+        }
+    }
 }
 
 struct GroupReader {
@@ -513,27 +541,63 @@ struct GroupReader {
 }
 
 impl CompressedArrays for GroupReader {
-    fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)> {
-        let GroupReader { path, arrays: [indices, data], threads } = self;
-        let damaged = |name: String, range: Range<usize>| {
+    fn read(&mut self, step: &mut Step) -> Result<()> {
+        let Step { entries, indices, values } = step;
+        let entries = entries.start as usize..entries.end as usize;
+        indices.resize(entries.len(), 0);
+        values.resize(entries.len(), 0.0);
+        let big_endian = cfg!(target_endian = "big");
+        self.read_array(
+            0,
+            &entries,
+            indices,
+            |number, bytes, out| number.decode_indices(bytes, big_endian, out),
+            index,
+        )?;
+        self.read_array(1, &entries, values, |number, bytes, out| number.decode(bytes, big_endian, out), |x| x)
+    }
+}
+
+impl GroupReader {
+    /// Reads some entries of an array: `decode` takes the bytes of some, and `convert` a number from the library.
+    fn read_array<N>(
+        &mut self,
+        array: usize,
+        range: &Range<usize>,
+        out: &mut [N],
+        decode: impl Fn(NumberType, &[u8], &mut [N]),
+        convert: impl Fn(f64) -> N,
+    ) -> Result<()> {
+        let GroupReader { path, arrays, threads } = self;
+        let array = &mut arrays[array];
+        let name = array.name();
+        let damaged = |range: &Range<usize>| {
             let last = range.end.saturating_sub(1);
             format!("{name}, entries {} to {last}, cannot be read: damaged or truncated", range.start)
         };
-        let range = range.start as usize..range.end as usize;
-        let mut read = |array: &mut LongArray| match array {
+        match array {
             LongArray::ByLibrary(data) => {
-                numbers_1d(data, range.clone()).map_err(|e| library(path, &damaged(data.name(), range.clone()), &e))
+                let read = numbers_1d(data, range.clone()).map_err(|e| library(path, &damaged(range), &e))?;
+                out.iter_mut().zip(read).for_each(|(out, x)| *out = convert(x));
+                Ok(())
             }
             LongArray::Packed(array) => {
                 let threads = match threads {
                     Some(threads) => threads,
                     None => threads.insert(Unpackers::start().map_err(|e| io::io_error(path, &e))?),
                 };
-                let read = array.read(range.clone(), threads);
-                read.map_err(|(entries, e)| wrong(path, format!("{} ({e})", damaged(array.name(), entries))))
+                let read = array.read(range.clone(), threads, |number, bytes, at| decode(number, bytes, &mut out[at]));
+                read.map_err(|(entries, e)| wrong(path, format!("{} ({e})", damaged(&entries))))
             }
-        };
-        Ok((read(indices)?, read(data)?))
+            LongArray::InPlace(_, file, raw, bytes) => {
+                let size = raw.number.size();
+                bytes.resize(range.len() * size, 0);
+                let read = file.read_exact_at(bytes, raw.start + (range.start * size) as u64);
+                read.map_err(|e| wrong(path, format!("{} ({e})", damaged(range))))?;
+                decode(raw.number, bytes, out);
+                Ok(())
+            }
+        }
     }
 }
 
