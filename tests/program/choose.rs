@@ -110,7 +110,7 @@ fn without_errors_the_largest_stable_k_is_chosen() {
     // Noise is no exact sum.
     assert!(!warnings.contains("the sums of these"), "{warnings}");
     let shown = fednmf(0, &format!("choose {names}")).run().stdout;
-    assert!(shown.contains("no run has an error (--eval-every 0)") && !shown.contains("NaN"), "{shown}");
+    assert!(shown.contains("No run has an error (--eval-every 0)") && !shown.contains("NaN"), "{shown}");
 }
 
 /// Each run is within the limits, all together are not.

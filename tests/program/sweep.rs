@@ -401,7 +401,7 @@ fn without_held_out_entries_stability_decides() {
     let done = fednmf(2, line).arg("--output").arg(dir.path()).run();
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     assert!(
-        done.stdout.contains("recommended: k = ") && done.stdout.contains("nothing was held out"),
+        done.stdout.contains("recommended: k = ") && done.stdout.contains("Nothing was held out"),
         "{}",
         done.stdout
     );
