@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import scipy.sparse as sp
 
 from lib import matrices
 from lib.datasets import BUNDLED, SETS
+from lib.program import cpu_model
 
 #: Seconds after which a fit is not repeated.
 SLOW = 15.0
@@ -84,9 +86,11 @@ def _estimators(options):
 
     import fednmf
 
-    print(f"fednmf {fednmf.__version__}, scikit-learn {sklearn.__version__}, {options.jobs} thread(s) each\n")
+    print("# fednmf.NMF and scikit-learn's NMF\n\n```sh\nPYTHON bench/run python nmf --data DIR\n```\n")
+    versions = f"fednmf {fednmf.__version__}, scikit-learn {sklearn.__version__}"
+    print(f"{versions}, {options.jobs} thread(s) each, on {cpu_model()}, {datetime.date.today():%-d %B %Y}.\n")
     head = ["matrix", "loss", "k", "scikit-learn", "fednmf", "iterations"]
-    head += [] if options.busy else ["seconds", "seconds to scikit-learn's value"]
+    head += [] if options.busy else ["seconds", "as good after"]
     print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
     for name, (k, read) in MATRICES.items():
         path = _path(name, options)
@@ -104,7 +108,7 @@ def _estimators(options):
                 their = _fitted(lambda common=common, theirs=theirs: SklearnNMF(k, **common, **theirs), X, repeats)
             our = _fitted(lambda common=common: fednmf.NMF(k, n_jobs=options.jobs, **common), X, repeats)
             (their_error, their_steps, their_seconds), (our_error, our_steps, our_seconds) = their, our
-            row = [name, loss, str(k), f"{their_error:.6g}", f"{our_error:.6g}", f"{their_steps} / {our_steps}"]
+            row = [f"{name}, {X.shape[0]} x {X.shape[1]}", loss, str(k), f"{their_error:.6g}", f"{our_error:.6g}", f"{their_steps} / {our_steps}"]
             if not options.busy:
                 reached = _seconds_to(their_error, 2 * their_seconds, X, k, common, options)
                 row += [f"{their_seconds:.2f} / {our_seconds:.2f}", reached]

@@ -13,11 +13,11 @@ from lib.datasets import SETS
 from lib.program import ROOT, add_binary_option, find_binary, history, run_traced
 
 CASES = {
-    "digits": [10, 40],
-    "faces": [10, 30],
+    "digits": [10, 16, 40],
+    "faces": [10, 30, 40],
     "kos": [10, 30],
     "cells": [10, 30],
-    "mushroom": [10, 30],
+    "mushroom": [10, 20, 30],
     "synthetic:planted,m=60,n=40,k=5,noise=0.1,seed=1": [5, 8],
     "synthetic:planted,m=300,n=80,k=8,noise=0.3,seed=2": [8, 16],
     "synthetic:exponential,m=100,n=50,seed=3": [5, 20],
@@ -37,6 +37,7 @@ def main(argv):
     add_binary_option(parser)
     parser.add_argument("--data", type=Path, default=ROOT / "data", metavar="DIR", help="public sets [data]")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="NAME", help="[all]")
+    parser.add_argument("-k", type=int, nargs="+", metavar="K", help="only these of the numbers of components")
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES), metavar="LOSS", help="[all]")
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="number of seeds [10]")
     options = parser.parse_args(argv)
@@ -46,7 +47,7 @@ def main(argv):
     for case in options.cases:
         source = case if case.startswith("synthetic:") else options.data / SETS[case].file
         for loss in options.losses:
-            for k in CASES[case]:
+            for k in [k for k in CASES[case] if not options.k or k in options.k]:
 
                 def ends(*words, k=k, source=source, loss=loss):
                     """The lowest value of the loss in a run for each seed."""

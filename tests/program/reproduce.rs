@@ -1,5 +1,5 @@
 //! Every figure of `bench/run reproduce` runs on a small scale with bundled data, and gives the columns that it plots.
-//! The comparison in bench/README.md equals its record.
+//! The comparisons in bench/README.md and in the guide to Python equal their records.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,7 @@ fn an_unknown_figure_is_refused() {
 }
 
 #[test]
-fn the_comparison_equals_its_record() {
+fn the_comparisons_equal_their_records() {
     let out = bench("run").args(["tables", "--check"]).output().expect("python3 is on the PATH");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }

@@ -170,6 +170,44 @@ fn the_divergence_starts_where_multiplicative_updates_do() {
     }
 }
 
+/// By default a divergence starts from the best of several samples.
+#[test]
+fn the_best_of_several_samples_is_the_same_on_any_number_of_ranks() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("o.h5");
+    for (algo, spec) in [
+        ("kl-mu", "planted,m=900,n=60,k=8,noise=0.3"),
+        ("kl-mu", "sparse,m=900,n=60,density=0.15,values=counts"),
+        ("kl-cd", "planted,m=60,n=900,k=8,noise=0.3"),
+        ("beta-mu", "planted,m=900,n=60,k=8,noise=0.3"),
+    ] {
+        let factors = |ranks: usize| {
+            let line = format!("--algo {algo} -k 4 --max-iters 0 --factor-scale as-found --input synthetic:{spec}");
+            let params = fednmf(ranks, &line).arg("--output").arg(&file).ok()["params"].clone();
+            assert!(params["init"] == "sampled" && params["init_tries"].as_u64().unwrap() > 1, "{params}");
+            (matrix(&file, "U"), matrix(&file, "V"))
+        };
+        let (u, v) = factors(0);
+        for ranks in [2, 3] {
+            let (a, b) = factors(ranks);
+            assert!(distance(&u, &a) < 1e-6 && distance(&v, &b) < 1e-6, "{algo} {spec} on {ranks}");
+        }
+    }
+}
+
+#[test]
+fn the_best_of_several_samples_ends_lower_than_one() {
+    let mean = |init: &str| {
+        let run = |seed: u64| {
+            let line = format!("--algo kl-mu -k 16 --seed {seed} --init {init} --max-iters 60 --input");
+            fednmf(0, &line).arg(data("digits.npy")).ok()["kl_divergence"].as_f64().unwrap()
+        };
+        (0..6).map(run).sum::<f64>() / 6.0
+    };
+    let (best, one) = (mean("auto"), mean("sampled"));
+    assert!(best < 0.995 * one, "{best} {one}");
+}
+
 /// The first error of a run, and its parameters.
 fn first_error(line: &str) -> (f64, serde_json::Value) {
     let dir = tempdir().unwrap();

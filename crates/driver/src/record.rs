@@ -91,7 +91,10 @@ fn of_start(start: Start) -> Vec<(&'static str, Value)> {
         Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. } => {
             all.extend([("init_passes", effort.passes.into()), ("init_spare_columns", effort.spare.into())]);
         }
-        Start::Sampled(sample) => all.push(("init_lines", sample.lines.into())),
+        Start::Sampled(sample) => {
+            all.push(("init_lines", sample.lines.into()));
+            all.extend((sample.tries > 1).then(|| ("init_tries", sample.tries.into())));
+        }
     }
     if let Start::Compressed { iterations, .. } | Start::Sampled(Sample { iterations, .. }) = start {
         all.push(("init_iterations", iterations.into()));
@@ -124,9 +127,9 @@ mod tests {
 
     #[test]
     fn a_start_has_its_effort() {
-        let sample = Sample { lines: 200, iterations: 15 };
-        let sampled = r#"{"init":"sampled","init_lines":200,"init_iterations":15}"#;
-        assert_eq!(text(&[Decision::Start(Start::Sampled(sample))]), sampled);
+        let sample = |tries| text(&[Decision::Start(Start::Sampled(Sample { lines: 200, iterations: 15, tries }))]);
+        assert_eq!(sample(1), r#"{"init":"sampled","init_lines":200,"init_iterations":15}"#);
+        assert_eq!(sample(8), r#"{"init":"sampled","init_lines":200,"init_tries":8,"init_iterations":15}"#);
         assert_eq!(text(&[Decision::Start(Start::Given)]), "{}");
     }
 

@@ -94,6 +94,11 @@ impl<T: Real> FactorSide<T> {
         FactorSide::new(tags, comm, (&(0..total), total), cuts.to_vec(), k, order)
     }
 
+    /// The rows that each rank owns, counted from the first row of the block.
+    pub fn cuts(&self) -> &[Range<usize>] {
+        &self.cuts
+    }
+
     /// Adds memory for the right-hand side.
     #[must_use]
     pub fn with_rhs(mut self) -> Self {

@@ -13,7 +13,7 @@ pub mod volume;
 
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
@@ -23,6 +23,7 @@ use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::nls::divergence::{DivergenceUpdate, FixedFactor, add_gram, column_sums};
+use fednmf_linalg::random::mix;
 use fednmf_linalg::{Block, Order, PerThread, Real, even_part, over_rows};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
@@ -36,7 +37,7 @@ use crate::shared::extrapolation::{Extrapolation, NesterovWeights, extrapolate_g
 use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_U, GATHER_V, U, V};
 use crate::shared::grid;
 use crate::shared::init;
-use crate::shared::init::{InitParams, Start, Task};
+use crate::shared::init::{InitParams, Sample, Start, Task};
 use crate::shared::missing;
 use crate::shared::missing::{MissingParams, UpdateKind};
 use crate::shared::rank_data::rank_data;
@@ -49,10 +50,14 @@ use crate::{Algorithm, Measures, Problem};
 use self::volume::Volume;
 
 const MESSAGES: &[MessageSpec] = &[
-    MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation; once for a start from singular vectors"),
+    MessageSpec::new(
+        GATHER_V,
+        "n x k",
+        "each iteration, and each evaluation; once for a computed start, or for each of its samples",
+    ),
     MessageSpec::new(GATHER_U, "m x k", "each iteration"),
     MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
-    MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
+    MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation, and once for each sample of the start"),
     regularization::MESSAGES,
     init::MESSAGES[0],
     init::MESSAGES[1],
@@ -150,13 +155,15 @@ impl KlParams {
     }
 }
 
-/// The start. By size it is that of a sample, also for sparse data and short dimensions: the iterations on the sample are those
+/// The start. By size it is that of the best of several samples, also for sparse data and short dimensions: the iterations on the sample are those
 /// of HALS, which cost a fraction of an update for a divergence. Their number does not depend on whether the data are sparse. From a
 /// compressed start with many components, updates for some data change little for hundreds of iterations.
 fn choose_start(init: &InitParams, sizes: &Sizes, sparse: bool) -> Start {
-    let sampled = init.init == Init::BySize && sizes.k <= sizes.m.min(sizes.n) || init.init == Init::Sampled;
-    if sampled {
-        return Start::choose(&Init::Sampled, &Sizes { entries: sizes.m as f64 * sizes.n as f64, ..*sizes }, false);
+    let by_size = init.init == Init::BySize && sizes.k <= sizes.m.min(sizes.n);
+    if by_size || init.init == Init::Sampled {
+        let sizes = &Sizes { entries: sizes.m as f64 * sizes.n as f64, ..*sizes };
+        let start = Start::choose(&Init::Sampled, sizes, false);
+        return if by_size { start.with_tries(sizes, TRIAL) } else { start };
     }
     Start::choose(&init.init, sizes, sparse)
 }
@@ -179,6 +186,15 @@ fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ra
     let gathered = if ranks > 1 { if sparse { n } else { 2 * n } } else { 0 };
     let start = choose_start(init, &Sizes { m, n, entries: stored, k }, sparse);
     cost.start = start.bytes(k, (m, n), [rows, cols], gathered, word);
+    if let Start::Sampled(sample) = start
+        && sample.tries > 1
+    {
+        // The lines of the trials in both blocks with their factors, and the best start.
+        let (short, long, lines) = (m.min(n), m.max(n), sample.drawn(m.max(n)));
+        let own = 3 * (lines.div_ceil(ranks) + short.div_ceil(ranks));
+        let factors = workload.bytes((own + lines + short + rows + cols) * k);
+        cost.start += cost.data * lines as f64 / long as f64 + factors;
+    }
     cost.caveat("the flops are those of the printed formulas; no kernel counts them");
     cost
 }
@@ -186,6 +202,14 @@ fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ra
 /// The largest share of nonzeros at which dense data are compressed. On 2000 × 800 counts, `kl-mu` was faster with compressed rows
 /// below a share of about 0.4 for k = 10 and 0.28 for k = 40; `kl-cd` hardly differed.
 const COMPRESSED: f64 = 0.25;
+
+/// Iterations on the lines of a trial, by which the start is chosen. With more the choice is hardly better.
+const TRIAL: usize = 5;
+/// Trials end once the least divergence is found twice, up to this fraction: the data then hardly have other local minima.
+const SAME: f64 = 0.003;
+/// A later start is chosen only if its divergence is lower by this fraction: rounding, which depends on the number of ranks, decides
+/// nothing.
+const ROUNDING: f64 = 1e-3;
 
 /// Names in a checkpoint of the rows before the last update.
 const LAST_U: &str = "U_last";
@@ -270,6 +294,9 @@ fn factorisation<T: Real, R: DivergenceUpdate<T> + Sync>(
     };
     let mut u = side(block_u, U, &data.cuts.rows);
     let mut v = side(block_v, V, &data.cuts.cols);
+    // Only nonzeros have work: dense blocks of few nonzeros are compressed, on all ranks or on none.
+    let nonzeros = data.statistics.nonzeros as f64;
+    let compresses = loss == Loss::KullbackLeibler && !sparse && nonzeros <= COMPRESSED * m as f64 * n as f64;
     match initial {
         // A checkpoint replaces the start.
         None if start != Start::Random && !resuming => {
@@ -277,16 +304,19 @@ fn factorisation<T: Real, R: DivergenceUpdate<T> + Sync>(
             let Statistics { sum, norm2, .. } = data.statistics;
             let entries = if matches!(start, Start::Sampled(_)) { m as f64 * n as f64 } else { entries };
             let task = Task { comm: &comm, cuts: &cuts, shape: (m, n), entries, k, sum, norm2, seed };
-            from_data(start, &task, &mut u, &mut v.factor)?;
+            match start {
+                Start::Sampled(sample) if sample.tries > 1 => {
+                    from_best_sample(sample, &task, (loss, &update, compresses), [&mut u, &mut v])?;
+                }
+                _ => from_data(start, &task, &mut u, &mut v.factor)?,
+            }
         }
         _ => {
             let scale = init::scale(data.statistics.sum, (m, n), k);
             init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
         }
     }
-    // Only nonzeros have work: dense blocks of few nonzeros are compressed, on all ranks or on none.
-    let nonzeros = data.statistics.nonzeros as f64;
-    if loss == Loss::KullbackLeibler && !sparse && nonzeros <= COMPRESSED * m as f64 * n as f64 {
+    if compresses {
         for side in [&mut u, &mut v] {
             let block = std::mem::replace(&mut side.block, Block::Dense(Array2::zeros((0, 0)).into()));
             side.block = block.sparsified();
@@ -296,25 +326,7 @@ fn factorisation<T: Real, R: DivergenceUpdate<T> + Sync>(
     if start != Start::Random && initial.is_none() && !resuming {
         init::balance(&comm, penalties, data.statistics.sum, [&mut u.factor.own, &mut v.factor.own]);
     }
-    if update.extrapolates() {
-        [&mut u, &mut v].into_iter().for_each(|side| side.last = side.factor.own.clone());
-    }
-    Ok(DivergenceNmf {
-        comm,
-        u,
-        v,
-        sums: vec![0.0; k],
-        gram: if update.takes_gram() { vec![0.0; k * k] } else { Vec::new() },
-        loss,
-        extrapolates: update.extrapolates(),
-        updates: PerThread::new(update),
-        weights: NesterovWeights::after(0),
-        penalties,
-        volume: None,
-        norm2: data.statistics.norm2,
-        start,
-        iteration: 0,
-    })
+    Ok(DivergenceNmf { norm2: data.statistics.norm2, start, ..DivergenceNmf::new(comm, u, v, loss, penalties, update) })
 }
 
 /// Writes a start that is computed from the data, of which each rank has a block of rows. No entry is 0, because
@@ -341,6 +353,66 @@ fn from_data<T: Real>(
     of_grid.own.assign(&start_v);
     v.own.assign(&of_grid.gather_copy().slice(s![v.own_rows.clone(), ..]));
     Ok(())
+}
+
+/// As [`from_data`] from the best of several samples. A start counts by its divergence after a few iterations on lines that are drawn
+/// independently, so that no start is judged on its own sample. Collective.
+///
+/// # Errors
+/// On all ranks, if a start cannot be computed.
+fn from_best_sample<T: Real, R: DivergenceUpdate<T> + Sync>(
+    sample: Sample,
+    task: &Task<'_>,
+    (loss, update, compresses): (Loss, &R, bool),
+    [u, v]: [&mut DivergenceSide<T>; 2],
+) -> SharedResult<()> {
+    let Task { comm, shape: (m, n), k, seed, .. } = *task;
+    let of_try = |number: usize| if number == 0 { seed } else { mix(seed ^ mix(number as u64)) };
+    let lines = init::draw(of_try(sample.tries), m.max(n), sample.lines);
+    let long = usize::from(m < n);
+    let side = |place: usize, of: &DivergenceSide<T>| {
+        let cuts: Vec<Range<usize>> = of.factor.cuts().iter().map(|rows| inside(&lines, rows)).collect();
+        let own: Vec<usize> =
+            lines[inside(&lines, &of.factor.own_rows)].iter().map(|line| line - of.factor.own_rows.start).collect();
+        let (block, cuts) = if place == long {
+            (of.block.select(Axis(0), &own), &*cuts)
+        } else {
+            (of.block.select(Axis(1), &lines), of.factor.cuts())
+        };
+        let block = if compresses { block.sparsified() } else { block };
+        let factor = FactorSide::of_all_ranks(init::TAGS, comm, cuts, k, Order::RowMajor).with_gathered();
+        (DivergenceSide { factor, last: Array2::zeros((0, k)), block }, own)
+    };
+    let ((trial_u, of_u), (trial_v, of_v)) = (side(0, u), side(1, v));
+    let own = if long == 0 { of_u } else { of_v };
+    let none = Penalties { u: Penalty::NONE, v: Penalty::NONE };
+    let mut trial = DivergenceNmf::new(comm.clone(), trial_u, trial_v, loss, none, update.clone());
+    let mut best: Option<[Array2<T>; 2]> = None;
+    let mut found: Vec<f64> = Vec::new();
+    for number in 0..sample.tries {
+        from_data(Start::Sampled(sample), &Task { seed: of_try(number), ..*task }, u, &mut v.factor)?;
+        let start = [&u.factor.own, &v.factor.own];
+        let on_lines = [0, 1].map(|i| if i == long { start[i].select(Axis(0), &own) } else { start[i].clone() });
+        let divergence = trial.run_from(on_lines, TRIAL);
+        let least = found.iter().copied().fold(f64::INFINITY, f64::min);
+        if best.is_none() || divergence < least * (1.0 - ROUNDING) {
+            best = Some(start.map(Array2::clone));
+        }
+        let twice = divergence <= least * (1.0 + SAME) && divergence >= least * (1.0 - SAME);
+        found.push(divergence);
+        if twice {
+            break;
+        }
+    }
+    let [best_u, best_v] = best.expect("there is at least one try");
+    u.factor.own.assign(&best_u);
+    v.factor.own.assign(&best_v);
+    Ok(())
+}
+
+/// The places in `lines`, which ascend, of those in this range.
+fn inside(lines: &[usize], range: &Range<usize>) -> Range<usize> {
+    lines.partition_point(|&at| at < range.start)..lines.partition_point(|&at| at < range.end)
 }
 
 impl<T: Real> DivergenceSide<T> {
@@ -372,8 +444,57 @@ impl<T: Real> DivergenceSide<T> {
     }
 }
 
-impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R> {
-    fn advance(&mut self, n: usize) -> Result<()> {
+impl<T: Real, R: DivergenceUpdate<T> + Sync> DivergenceNmf<T, R> {
+    /// The factorisation that starts at these factors.
+    fn new(
+        comm: Communicator,
+        u: DivergenceSide<T>,
+        v: DivergenceSide<T>,
+        loss: Loss,
+        penalties: Penalties,
+        update: R,
+    ) -> Self {
+        let k = u.factor.own.ncols();
+        let mut nmf = DivergenceNmf {
+            comm,
+            u,
+            v,
+            sums: vec![0.0; k],
+            gram: if update.takes_gram() { vec![0.0; k * k] } else { Vec::new() },
+            loss,
+            extrapolates: update.extrapolates(),
+            updates: PerThread::new(update),
+            weights: NesterovWeights::after(0),
+            penalties,
+            volume: None,
+            norm2: 0.0,
+            start: Start::Given,
+            iteration: 0,
+        };
+        nmf.keep_start();
+        nmf
+    }
+
+    /// Extrapolates from these factors on.
+    fn keep_start(&mut self) {
+        self.weights = NesterovWeights::after(0);
+        if self.extrapolates {
+            [&mut self.u, &mut self.v].into_iter().for_each(|side| side.last = side.factor.own.clone());
+        }
+    }
+
+    /// The divergence after n iterations from these rows of the factors. Collective.
+    fn run_from(&mut self, [u, v]: [Array2<T>; 2], n: usize) -> f64 {
+        (self.u.factor.own, self.v.factor.own) = (u, v);
+        self.keep_start();
+        self.iterate(n);
+        self.v.factor.gather();
+        let (beta, unit) = if let Loss::Beta(beta, unit) = self.loss { (beta, unit) } else { (1.0, 1.0) };
+        let (rows, columns) = (self.u.factor.own.view(), self.v.factor.gathered());
+        metrics::beta_divergence(&self.comm, (beta, unit), &self.u.block, &rows, &columns)
+    }
+
+    fn iterate(&mut self, n: usize) {
         for _ in 0..n {
             let weight = self.weights.advance();
             let DivergenceNmf { comm, u, v, sums, gram, updates, penalties, volume, .. } = self;
@@ -389,6 +510,12 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
             }
             self.iteration += 1;
         }
+    }
+}
+
+impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        self.iterate(n);
         Ok(())
     }
 

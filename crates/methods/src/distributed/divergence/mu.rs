@@ -34,8 +34,8 @@ fednmf_base::parameters! {
 const GATHERS: MessageSpec = MessageSpec::new(
     GATHER_V,
     "n x k",
-    "each iteration, twice with --min-volume, and each evaluation; once for a start from singular vectors, and for \
-     --min-volume",
+    "each iteration, twice with --min-volume, and each evaluation; once for a computed start, or for each of its samples, \
+     and for --min-volume",
 );
 
 /// Those of every method for the divergence, and of data read in passes.

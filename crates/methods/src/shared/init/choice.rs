@@ -72,6 +72,10 @@ const AT_MOST_ONE_OF: usize = 4;
 const SAMPLE_BUDGET: f64 = 4.0;
 const FEW: usize = 15;
 const MANY: usize = 60;
+/// Tries of a sampled start for a divergence: their maximum cost in iterations with the whole data, and their maximum number. An
+/// iteration of HALS with its sweeps takes about as long as one for a divergence.
+const TRIALS: f64 = 40.0;
+const MOST_TRIES: usize = 8;
 /// The fraction of nonzeros above which a sample of the lines, or a low-rank approximation, represents sparse data well
 /// enough.
 const DENSE_ENOUGH: f64 = 0.05;
@@ -98,9 +102,9 @@ fn whole_flops(&Sizes { m, n, entries, k }: &Sizes) -> f64 {
 fn sample(sizes: &Sizes) -> Sample {
     let long = sizes.m.max(sizes.n);
     let lines = (LINES * sizes.k).max(long / ONE_OF).min(long);
-    let one = whole_flops(&Sample { lines, iterations: 1 }.sizes(sizes));
+    let one = whole_flops(&Sample { lines, iterations: 1, tries: 1 }.sizes(sizes));
     let iterations = (SAMPLE_BUDGET * whole_flops(sizes) / one) as usize;
-    Sample { lines, iterations: iterations.clamp(FEW, MANY) }
+    Sample { lines, iterations: iterations.clamp(FEW, MANY), tries: 1 }
 }
 
 /// Flops of a start that takes no time: with nearly as many components as rows or columns, random starts end in local minima
@@ -117,6 +121,17 @@ impl Start {
             Start::Sampled(_) => Some("sampled"),
             Start::Given => None,
         }
+    }
+
+    /// The same start for a divergence: with twice the iterations, and from as many samples as [`TRIALS`] allows. `trial` iterations on
+    /// as many lines try each.
+    #[must_use]
+    pub fn with_tries(self, &Sizes { m, n, .. }: &Sizes, trial: usize) -> Start {
+        let Start::Sampled(sample) = self else { return self };
+        let iterations = (2 * sample.iterations).min(MANY);
+        let share = sample.drawn(m.max(n)) as f64 / m.max(n) as f64;
+        let tries = TRIALS / (share * (trial + iterations) as f64);
+        Start::Sampled(Sample { iterations, tries: (tries as usize).clamp(1, MOST_TRIES), ..sample })
     }
 
     /// The requested start, or the one that saves the most work. It depends on sizes and counts only.
@@ -259,9 +274,22 @@ mod tests {
     #[test]
     fn a_sample_of_many_lines_is_a_share_of_them() {
         let sample = |m, n, k| sample(&Sizes { m, n, entries: (m * n) as f64, k });
-        assert_eq!(sample(60_000, 784, 40), Sample { lines: 2_000, iterations: MANY });
+        assert_eq!(sample(60_000, 784, 40), Sample { lines: 2_000, iterations: MANY, tries: 1 });
         assert_eq!(sample(400, 10_304, 40).lines, 800);
-        assert_eq!(sample(30, 20, 4), Sample { lines: 30, iterations: FEW });
+        assert_eq!(sample(30, 20, 4), Sample { lines: 30, iterations: FEW, tries: 1 });
+    }
+
+    #[test]
+    fn the_tries_for_a_divergence_have_a_budget() {
+        let tried = |m, n, k| {
+            let sizes = Sizes { m, n, entries: (m * n) as f64, k };
+            let Start::Sampled(tried) = Start::Sampled(sample(&sizes)).with_tries(&sizes, 5) else { unreachable!() };
+            (tried.iterations, tried.tries)
+        };
+        assert_eq!(tried(60_000, 784, 40), (MANY, MOST_TRIES));
+        assert_eq!(tried(1_797, 64, 16), (42, 4));
+        // All lines are drawn where 400 would be more than half of them.
+        assert_eq!(tried(600, 500, 20), (2 * FEW, 1));
     }
 
     #[test]

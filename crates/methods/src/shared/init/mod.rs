@@ -18,7 +18,7 @@ use ndarray::{Array2, ArrayViewMut2};
 pub use balance::balance;
 pub use choice::{Start, Zeros};
 pub use low_rank::Task;
-pub use sampled::Sample;
+pub use sampled::{Sample, draw};
 pub use uniform::{scale, start_entry, u, v};
 
 use fednmf_base::error::{Error, Result, SharedResult};
@@ -38,8 +38,8 @@ fednmf_base::parameters! {
         /// Where the factors start. random. sampled: HALS on some of the rows or columns, then one product with all data. nndsvd: the
         /// leading singular vectors, by a randomised SVD over the ranks. nndsvda: the same with entries of the usual size in place
         /// of its zeros. nndsvdar: with small random numbers there. compressed: nndsvd, then HALS on a low-rank approximation of the
-        /// data. A file: factors that --output wrote. auto: chosen by the sizes with --algo auto, kl-mu, kl-cd and beta-mu; random
-        /// for other methods and with missing entries
+        /// data. A file: factors that --output wrote. auto: chosen by the sizes with --algo auto, kl-mu, kl-cd and beta-mu, for a
+        /// divergence the best of several samples; random for other methods and with missing entries
         pub init: Init = Init::Auto, "HOW";
     }
 }
@@ -80,11 +80,12 @@ impl InitParams {
     }
 }
 
-const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, or twice in each of at most 60 iterations of a sampled \
-                        one with its lines in place of the longer dimension, where more ranks share the rows or columns";
+const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, or twice in each of at most 60 iterations on a sample, with \
+                        its lines in place of the longer dimension, where more ranks share the rows or columns; a divergence \
+                        has at most 8 samples, and twice in each of 5 iterations that try one";
 
 /// The tags of a factor's messages while the start is computed.
-const TAGS: FactorTags =
+pub const TAGS: FactorTags =
     FactorTags { name: "start", gather: low_rank::GATHER, rhs: low_rank::PRODUCT, gram: low_rank::GRAM };
 
 /// Messages that leave a rank for the start.
@@ -92,7 +93,7 @@ pub const MESSAGES: [MessageSpec; 7] = [
     MessageSpec::new(
         low_rank::GRAM,
         "l x l, with l = k to k + 10; for a sampled start and two words",
-        "2 to 13 times, for a start from singular vectors; twice or three times in each iteration of a sampled one",
+        "2 to 13 times, for a start from singular vectors; twice or three times in each iteration on a sample",
     ),
     MessageSpec::new(nndsvd::NORMS, "4 x k", "once, for a start from singular vectors"),
     MessageSpec::new(low_rank::GATHER, "(m / pr + n / pc) x l", PRODUCTS),
@@ -102,7 +103,7 @@ pub const MESSAGES: [MessageSpec; 7] = [
         "(k + l) x k and two words",
         "twice, after a rise of the objective three times, in each of 5 to 20 iterations of a compressed start",
     ),
-    MessageSpec::new(sampled::NORM, "1", "once, for a sampled start"),
+    MessageSpec::new(sampled::NORM, "1", "once for each sample"),
     MessageSpec::new(balance::NORMS, "4 x k", "once, for a start that is not random, with --alpha-u or --alpha-v"),
 ];
 

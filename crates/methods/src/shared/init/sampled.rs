@@ -35,9 +35,16 @@ pub struct Sample {
     pub lines: usize,
     /// Maximum number of iterations; fewer if the objective stalls.
     pub iterations: usize,
+    /// Maximum number of samples, of which the best is taken.
+    pub tries: usize,
 }
 
 impl Sample {
+    /// The number of lines that are drawn: all of `long` if more than half would be.
+    pub fn drawn(self, long: usize) -> usize {
+        if 2 * self.lines > long { long } else { self.lines }
+    }
+
     /// The sizes of the sampled matrix.
     pub fn sizes(self, &Sizes { m, n, entries, k }: &Sizes) -> Sizes {
         let entries = entries * self.lines as f64 / m.max(n) as f64;
@@ -51,7 +58,7 @@ const STALL: f64 = 1e-4;
 pub const FIT_SWEEPS: usize = 8;
 
 /// Distinct indices below `all`, ascending; all of them if `count` is more than half.
-fn draw(seed: u64, all: usize, count: usize) -> Vec<usize> {
+pub fn draw(seed: u64, all: usize, count: usize) -> Vec<usize> {
     if 2 * count > all {
         return (0..all).collect();
     }
