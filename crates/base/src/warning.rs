@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::OnceLock;
 
+use crate::printable::printable_lines;
+
 /// Whether `--color` asks for colours or forbids them.
 static ASKED: OnceLock<bool> = OnceLock::new();
 
@@ -32,7 +34,7 @@ impl Kind {
     }
 
     fn styled(self, text: &str, colour: bool) -> String {
-        let (word, style) = self.word();
+        let ((word, style), text) = (self.word(), printable_lines(text));
         if colour { format!("\x1b[{style}m{word}\x1b[0m {text}") } else { format!("{word} {text}") }
     }
 }
@@ -56,22 +58,26 @@ fn colours(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
 
 /// Prints an error.
 pub fn error(text: &str) {
-    say(&Kind::Error.line(text));
+    put(&Kind::Error.line(text));
 }
 
 /// Prints a warning, whether the run is quiet or not. `Progress::warn` prints above a progress bar.
 pub fn warn(text: &str) {
-    say(&Kind::Warning.line(text));
+    put(&Kind::Warning.line(text));
 }
 
 /// Prints a note.
 pub fn note(text: &str) {
-    say(&Kind::Note.line(text));
+    put(&Kind::Note.line(text));
 }
 
 /// Prints a line.
 pub fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    put(&printable_lines(text));
+}
+
+fn put(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 #[cfg(test)]
@@ -81,7 +87,7 @@ mod tests {
     #[test]
     fn colour_is_for_terminals_that_want_it() {
         assert_eq!(Kind::Warning.styled("x", false), "warning: x");
-        assert_eq!(Kind::Error.styled("x", true), "\x1b[1;31merror:\x1b[0m x");
+        assert_eq!(Kind::Error.styled("x\x1b[2K\n  y", true), "\x1b[1;31merror:\x1b[0m x\\u{1b}[2K\n  y");
         let colours =
             |no_color: Option<&str>, term: Option<&str>| super::colours(no_color.map(OsStr::new), term.map(OsStr::new));
         assert!(colours(None, Some("xterm")) && colours(Some(""), None));

@@ -3,7 +3,6 @@
 //! A proposal is a document that says everything that the sites of a run must have in common. A site signs it (`join
 //! --propose`), a named person at each site approves it (`fednmf approve`), and `join --approved` runs that and nothing else.
 
-use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -11,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::printable;
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
 use fednmf_base::units::counted;
 use fednmf_comm::{MessageTag, SendFilter};
 use fednmf_files::output::attributes;
@@ -22,8 +24,8 @@ use fednmf_sites::{Authority, Identity, Signed};
 use super::messages;
 use super::messages::{Common, Message};
 use super::policy::Policy;
-use super::typed;
 use super::work::Work;
+use super::{shown, typed};
 use crate::commands::{list, prepare, programs};
 
 /// The version of both documents.
@@ -151,12 +153,9 @@ impl Proposal {
 
     /// As readable lines.
     pub fn text(&self) -> String {
-        let parameter = |(name, value): (&String, &Value)| match value {
-            Value::Null => String::new(),
-            Value::String(text) => format!("  {} {text}\n", typed(name)),
-            value => format!("  {} {value}\n", typed(name)),
-        };
-        let parameters: String = self.parameters.iter().map(parameter).collect();
+        let given = |(_, value): &(&String, &Value)| !value.is_null();
+        let parameter = |(name, value): (&String, &Value)| format!("  {} {}\n", typed(name), shown(Some(value)));
+        let parameters: String = self.parameters.iter().filter(given).map(parameter).collect();
         let Proposal { method, messages, limits, budget, .. } = self;
         let messages = messages::table(messages, std::io::stdout());
         let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites:\n{}", rules.text()));
@@ -170,17 +169,13 @@ impl Proposal {
     /// Refuses a run that is not the proposed one.
     fn check(&self, work: &Work) -> Result<()> {
         let own = work.compared();
-        let text = |value: Option<&Value>| match value {
-            None | Some(Value::Null) => "none".to_string(),
-            Some(Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-        };
         let names = self.parameters.keys().chain(own.keys().filter(|name| !self.parameters.contains_key(*name)));
-        let differ = |name: &&String| text(self.parameters.get(*name)) != text(own.get(*name));
+        let given = |value: Option<&'_ Value>| value.filter(|value| !value.is_null()).cloned();
+        let differ = |name: &&String| given(self.parameters.get(*name)) != given(own.get(*name));
         let differences: Vec<String> = names
             .filter(differ)
             .map(|name| {
-                let (approved, given) = (text(self.parameters.get(name)), text(own.get(name)));
+                let (approved, given) = (shown(self.parameters.get(name)), shown(own.get(name)));
                 format!("{}: approved is {approved}, given is {given}", typed(name))
             })
             .collect();
@@ -296,7 +291,7 @@ pub fn approve(proposal: Signed, by: &str, time: String, site: &str, identity: &
 pub fn person(text: &str) -> std::result::Result<String, String> {
     let parts = text.strip_suffix('>').and_then(|rest| rest.split_once('<'));
     match parts {
-        Some((name, mail)) if !name.trim().is_empty() && mail.contains('@') && !text.contains(char::is_control) => {
+        Some((name, mail)) if !name.trim().is_empty() && mail.contains('@') && printable::shown(text).is_ok() => {
             Ok(text.trim().into())
         }
         _ => Err("must be a person's name and address, as in \"Ada Byron <ada@example.org>\"".into()),
@@ -314,9 +309,8 @@ pub fn write(path: &Path, document: &Signed) -> Result<()> {
         }
         _ => Error::input(format!("{}: cannot be written ({e}); choose a directory of your own", path.display())),
     };
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(wrong)?;
     let text = serde_json::to_string_pretty(document).expect("plain data") + "\n";
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(wrong)
+    unfinished::create(path, Access::Default, |out| out.write_all(text.as_bytes())).map_err(wrong)
 }
 
 fn read(path: &Path) -> Result<Signed> {

@@ -17,8 +17,8 @@ use fednmf_methods::description::Description;
 
 use super::compared_of_run;
 use super::messages::Message;
-use super::proposal::Proposal;
 use super::policy::own_shape_of_run;
+use super::proposal::Proposal;
 
 /// What a site takes part in.
 pub enum Work {
