@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use fednmf_base::printable::shown;
 use fednmf_files::features::{FeatureChoice, FeatureType};
 
 /// Which features are used.
@@ -9,7 +10,7 @@ use fednmf_files::features::{FeatureChoice, FeatureType};
 pub struct FeatureArgs {
     /// Use only the features of this type, where the data of 10x or AnnData have several: Gene Expression, Antibody Capture, ...
     /// ('fednmf inspect' lists them)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = shown)]
     pub feature_type: Option<String>,
     /// Use only the genes that an .h5ad file marks in var/highly_variable
     #[arg(long)]

@@ -5,6 +5,7 @@ use std::path::Path;
 use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::printable::printable;
 use fednmf_files::formats::fields::quoted;
 use fednmf_files::names;
 
@@ -96,11 +97,23 @@ impl FactorRows {
 
     /// The same in a table between tabs, on one line.
     pub fn cell(&self, row: usize) -> String {
-        quoted(&self.name(row).replace(['\n', '\r'], " "), '\t')
+        quoted(&printable(&self.name(row).replace(['\n', '\r'], " ")), '\t')
     }
 }
 
 /// The norm of each column.
 fn norms(factor: &Array2<f64>) -> Vec<f64> {
     factor.columns().into_iter().map(|column| column.iter().fold(0.0, |norm: f64, x| norm.hypot(*x))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_gives_a_terminal_no_orders() {
+        let names = Some(vec!["g\u{1b}[2K\nx\ty".to_string()]);
+        let rows = FactorRows { weights: Array2::zeros((1, 1)), other_sums: Vec::new(), names };
+        assert!(!rows.cell(0).contains(char::is_control), "{}", rows.cell(0));
+    }
 }

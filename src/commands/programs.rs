@@ -443,10 +443,6 @@ impl Joint for JointPrograms {
         all
     }
 
-    fn sent(&self) -> Vec<&'static MessageSpec> {
-        messages()
-    }
-
     fn accepted(&self) -> String {
         use fednmf_methods::parameters::ParamType as _;
         self.args.disclosure.0.accept_risk.text().unwrap_or_default()

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::printable::printable;
 use fednmf_base::stdout::{for_people, print_line};
 use fednmf_comm::{Communicator, Signals};
 use fednmf_driver::inspect;
@@ -66,7 +67,7 @@ pub fn inspect(spec: &InputSpec, as_json: bool, comm: &Communicator) -> Result<i
             let terminal = std::io::stdout().is_terminal();
             for (name, value) in value.as_object().into_iter().flatten() {
                 let plain = match value.as_str() {
-                    Some(text) => text.to_string(),
+                    Some(text) => printable(text),
                     None if terminal => for_people(&value.to_string()),
                     None => value.to_string(),
                 };

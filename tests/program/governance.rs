@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use fednmf_methods::description::Partition;
 use fednmf_methods::registry;
+use fednmf_privacy::transcript::Subject;
+use fednmf_sites::{Identity, Signed};
 
 use crate::common::fednmf;
 use crate::common::sites::{NAMES, Stage, accepting, end_of, text};
@@ -118,6 +120,61 @@ fn only_an_approved_run_is_run() {
         assert_eq!(heading(site)["policy"].as_str().map(str::len), Some(64));
     }
     assert_eq!(proposal["document"]["method"], "fnmf");
+}
+
+/// Writes a document that this site signs, whatever it says.
+fn sign(stage: &Stage, site: &str, document: Value, subject: Subject, file: &Path) -> Signed {
+    let [cert, key] = ["pem", "key"].map(|end| stage.keys(&format!("{site}.{end}")));
+    let identity = Identity::read(&cert, &key, &stage.keys("ca.pem"), None).unwrap();
+    let signed = Signed::new(document, subject, site, &identity).unwrap();
+    std::fs::write(file, json!(signed).to_string()).unwrap();
+    signed
+}
+
+/// A site can sign any document, so all that follows from the parameters is computed where it is read.
+#[test]
+fn a_proposal_is_what_follows_from_its_parameters() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep");
+    let run = "--algo fnmf -k 3 --max-iters 3";
+    let honest = agree(&stage, run)["document"].clone();
+    let (file, approval) = (stage.at("forged.json"), stage.at("approved.json"));
+    let lies: [(&str, fn(&mut Value)); 6] = [
+        ("protection", |it| it["messages"][1]["protection"] = "masked: only the sum of all parties can be read".into()),
+        ("reader", |it| it["messages"][1]["read_by"] = "nobody: a sum".into()),
+        ("message", |it| drop(it["messages"].as_array_mut().unwrap().pop())),
+        ("limits", |it| it["limits"]["least"] = 100_000.into()),
+        ("budget", |it| {
+            it["budget"] = json!({"epsilon": 0.1, "delta": 1e-9, "releases": 1, "protects": "every patient"})
+        }),
+        ("method", |it| it["method"] = "fed-kl".into()),
+    ];
+    for (what, lie) in lies {
+        let mut document = honest.clone();
+        lie(&mut document);
+        assert_ne!(document, honest, "{what}");
+        let forged = sign(&stage, "a", document, Subject::Proposal, &file);
+        let shown = as_site(&stage, "b", &format!("approve {}", file.display()));
+        assert!(shown.0 == Some(2) && shown.1.is_empty(), "{what}: {shown:?}");
+        assert!(shown.2.contains("follow from its parameters"), "{what}: {}", shown.2);
+        // Not even if another program has approved it.
+        let approved = json!({"fednmf_approval": 1, "by": "x <y@z>", "time": "now", "proposal": forged});
+        sign(&stage, "b", approved, Subject::Approval, &approval);
+        let says = refused(&stage, "b", &format!("{run} --approved {}", approval.display()));
+        assert!(says.contains("follow from its parameters"), "{what}: {says}");
+    }
+    // What is shown gives the terminal no orders, and no line that is none.
+    let mut document = honest;
+    for name in ["feature_type", "x\u{1b}[1A\n  --secure-sum true\ny"] {
+        document["parameters"][name] = "A\u{1b}[1A\u{1b}[2K\r\n  --secure-sum true\nB".into();
+    }
+    sign(&stage, "a", document, Subject::Proposal, &file);
+    let shown = as_site(&stage, "b", &format!("approve {}", file.display()));
+    assert_eq!(shown.0, Some(0), "{}", shown.2);
+    assert!(!shown.1.contains(|c: char| c.is_control() && c != '\n'), "{}", shown.1);
+    assert!(!shown.1.lines().any(|line| line == "  --secure-sum true"), "{}", shown.1);
+    let says = refused(&stage, "a", &format!("{run} --feature-type A\u{1b}[2K"));
+    assert!(says.contains("--feature-type") && says.contains("control characters"), "{says}");
 }
 
 /// A run of each private method with each of the options that decide how its messages are protected.

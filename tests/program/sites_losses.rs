@@ -159,13 +159,17 @@ fn a_silent_site_is_left_behind_and_told_so_and_too_many_end_the_run() {
 /// The others stop with a checkpoint, from which the lost site rejoins.
 #[test]
 fn a_lost_site_comes_back_with_resume() {
-    for words in ["--algo fnmf --start shared --barycenter mean", "--algo secure-hals --transpose --sketch subsample"] {
+    // A run is lost before its first interval ends, too.
+    for (words, every) in [
+        ("--algo fnmf --start shared --barycenter mean", ""),
+        ("--algo secure-hals --transpose --sketch subsample", "--checkpoint-every 10"),
+    ] {
         let mut stage = Stage::new();
         stage.start_hub("--patience 1 --keep");
         let line = |iterations: usize| {
             format!(
                 "{words} {SUMS} -k 4 --eval-every 10 --max-iters {iterations} --json --output {{site}}/f.h5 \
-                 --trace {{site}}/t.jsonl --checkpoint {{site}}/c.h5 --checkpoint-every 10 --resume"
+                 --trace {{site}}/t.jsonl --checkpoint {{site}}/c.h5 {every} --resume"
             )
         };
         stage.start_sites(&line(100_000));

@@ -6,6 +6,7 @@ pub mod error;
 pub mod file_lock;
 pub mod host;
 pub mod parameters;
+pub mod printable;
 pub mod stdout;
 pub mod terminal;
 pub mod unfinished;

@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use crate::host;
@@ -100,6 +102,39 @@ pub fn replace(path: &Path, access: Access, write: impl FnOnce(&mut fs::File) ->
     fs::File::open(directory(path))?.sync_all()
 }
 
+/// Writes a file that must not exist yet. After an error there is none.
+///
+/// # Errors
+/// If it exists or cannot be written.
+pub fn create(path: &Path, access: Access, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
+    let mode = if access == Access::OwnerOnly { 0o600 } else { 0o666 };
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    write(&mut file).and_then(|()| file.sync_all()).inspect_err(|_| {
+        let _ = fs::remove_file(path); // The error matters more.
+    })
+}
+
+/// Opens a file to write to it. A named pipe that nobody reads is refused: no signal would end the wait for a reader.
+///
+/// # Errors
+/// If it cannot be opened.
+pub fn open_to_write(path: &Path, options: &mut fs::OpenOptions) -> io::Result<fs::File> {
+    if !fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        return options.open(path);
+    }
+    let at_once = OFlags::NONBLOCK.bits() as i32;
+    let file =
+        fs::OpenOptions::new().write(true).custom_flags(at_once).open(path).map_err(
+            |e| match Errno::from_io_error(&e) {
+                Some(Errno::NXIO) => io::Error::other("nobody reads from this named pipe"),
+                _ => e,
+            },
+        )?;
+    // A full pipe is waited for, as always.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
 /// The directory of `path`.
 pub fn directory(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -107,9 +142,42 @@ pub fn directory(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
 
     use super::*;
+
+    #[test]
+    fn a_new_file_is_whole_or_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let failed = create(&path, Access::OwnerOnly, |out| {
+            out.write_all(b"sec")?;
+            Err(io::Error::other("full"))
+        });
+        assert!(failed.is_err() && !path.exists());
+        create(&path, Access::OwnerOnly, |out| out.write_all(b"secret")).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(create(&path, Access::OwnerOnly, |_| Ok(())).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a_named_pipe_needs_a_reader() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let open = || open_to_write(&path, fs::OpenOptions::new().write(true).create(true).truncate(true));
+        assert!(open().unwrap_err().to_string().contains("nobody reads"));
+        let mut reader =
+            fs::OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path).unwrap();
+        let mut file = open().unwrap();
+        assert!(!fcntl_getfl(&file).unwrap().contains(OFlags::NONBLOCK));
+        file.write_all(b"line").unwrap();
+        drop(file);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "line");
+    }
 
     #[test]
     fn a_file_is_replaced_whole_or_not_at_all() {

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::OnceLock;
 
+use crate::printable::printable_lines;
 use crate::terminal::{fitted, width_of};
 
 /// Whether `--color` asks for colours or forbids them.
@@ -36,7 +37,7 @@ impl Kind {
 
     fn styled(self, text: &str, colour: bool, width: Option<usize>) -> String {
         let (word, style) = self.word();
-        let line = format!("{word} {text}");
+        let line = format!("{word} {}", printable_lines(text));
         let line = width.map_or_else(|| line.clone(), |width| fitted(&line, width));
         if colour { line.replacen(word, &format!("\x1b[{style}m{word}\x1b[0m"), 1) } else { line }
     }
@@ -61,22 +62,26 @@ fn colours(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
 
 /// Prints an error.
 pub fn error(text: &str) {
-    say(&Kind::Error.line(text));
+    put(&Kind::Error.line(text));
 }
 
 /// Prints a warning, whether the run is quiet or not. `Progress::warn` prints above a progress bar.
 pub fn warn(text: &str) {
-    say(&Kind::Warning.line(text));
+    put(&Kind::Warning.line(text));
 }
 
 /// Prints a note.
 pub fn note(text: &str) {
-    say(&Kind::Note.line(text));
+    put(&Kind::Note.line(text));
 }
 
 /// Prints a line.
 pub fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    put(&printable_lines(text));
+}
+
+fn put(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 #[cfg(test)]
@@ -86,7 +91,7 @@ mod tests {
     #[test]
     fn colour_is_for_terminals_that_want_it() {
         assert_eq!(Kind::Warning.styled("x", false, None), "warning: x");
-        assert_eq!(Kind::Error.styled("x", true, None), "\x1b[1;31merror:\x1b[0m x");
+        assert_eq!(Kind::Error.styled("x\x1b[2K\n  y", true, None), "\x1b[1;31merror:\x1b[0m x\\u{1b}[2K\n  y");
         assert_eq!(Kind::Note.styled(&"word ".repeat(9), false, Some(32)).lines().count(), 2);
         let colours =
             |no_color: Option<&str>, term: Option<&str>| super::colours(no_color.map(OsStr::new), term.map(OsStr::new));

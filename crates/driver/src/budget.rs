@@ -220,11 +220,13 @@ pub fn read(path: &Path) -> Result<BudgetFile> {
     BudgetFile::read(&text, key(path)?.as_ref()).map_err(at)
 }
 
-/// Refuses a file with several names: a change would replace the file at this one, and leave the others as they are.
+/// Refuses what is no regular file, and a file with several names: a change would replace the file at this one, and
+/// leave the others as they are.
 fn check_names(path: &Path) -> Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let why = match (found.is_symlink(), found.nlink()) {
         (true, _) => "is a symbolic link; name the file that it points to",
+        (false, _) if !found.is_file() => "is no regular file",
         (false, 2..) => "has another name (a hard link), under which it would not change; remove that",
         _ => return Ok(()),
     };

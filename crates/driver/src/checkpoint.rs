@@ -94,6 +94,8 @@ pub struct Checkpointer<T: Real> {
     /// The parameters that a resumed run must share with this one.
     identity: Map<String, Value>,
     schedule: Schedule,
+    /// Whether the first checkpoint is due at once.
+    starts_at_once: bool,
     /// Why the last checkpoint could not be written, if so.
     pub checkpoint_error: Option<SharedError>,
     /// Whether there is an output for the last good factors.
@@ -154,6 +156,7 @@ impl<T: Real> Checkpointer<T> {
             checkpoint,
             identity,
             schedule,
+            starts_at_once: false,
             checkpoint_error: None,
             remembers,
             last_good: None,
@@ -174,6 +177,12 @@ impl<T: Real> Checkpointer<T> {
         Checkpointer { options, ..self }
     }
 
+    /// With the first checkpoint at once, if parties may be lost: one that is lost can come back only to a checkpoint of its own.
+    #[must_use]
+    pub fn with_losses(self, may_lose: bool) -> Self {
+        Checkpointer { starts_at_once: may_lose, ..self }
+    }
+
     /// For a run that saves nothing.
     pub fn none(comm: &Communicator) -> Self {
         Checkpointer::new(comm, None, Map::new(), Every::Auto, false)
@@ -186,7 +195,7 @@ impl<T: Real> Checkpointer<T> {
 
     /// Whether a checkpoint is due after `iteration`.
     pub fn is_due(&self, iteration: usize) -> bool {
-        self.has_checkpoint() && self.schedule.is_due(iteration)
+        self.has_checkpoint() && (self.starts_at_once || self.schedule.is_due(iteration))
     }
 
     /// Iterations between two checkpoints, if the request counts iterations.
@@ -221,6 +230,7 @@ impl<T: Real> Checkpointer<T> {
             checkpoint.save(&self.comm, &state, &attributes)
         });
         self.schedule.took(start.elapsed().as_secs_f64());
+        self.starts_at_once = false;
         self.checkpoint_error = match saved {
             Err(e) => {
                 if self.comm.reports() {

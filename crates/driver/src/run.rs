@@ -20,6 +20,7 @@ use fednmf_files::output::matrices::Annotations;
 use fednmf_linalg as linalg;
 use fednmf_linalg::Real;
 use fednmf_methods::decision::Decision;
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::shared::dp;
 use fednmf_methods::{Algorithm, Problem};
@@ -70,14 +71,18 @@ impl<T: Real> Run<T> {
     /// Iterates until a limit is reached or an iteration fails. Collective.
     pub fn iterate(self) -> Outcome<T> {
         let Run { record, mut driver } = self;
-        let threshold = record.planned.method.groups().threshold;
-        if let Some(&least) = threshold.and_then(|group| group.secure_threshold.as_ref()) {
+        if let Some(least) = least_parties(&*record.planned.method) {
             driver.comm().continue_without_lost(least);
         }
         watchdog::enter("iterating");
         let iterated = driver.iterate();
         Outcome { record, driver, iterated }
     }
+}
+
+/// The number of parties with which a run goes on without the others, if it does.
+fn least_parties(method: &dyn ConfiguredMethod) -> Option<usize> {
+    method.groups().threshold?.secure_threshold.as_ref().copied()
 }
 
 /// The properties of the data that are recorded; the method consumes the data themselves.
@@ -185,6 +190,7 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
         sums.agree_on_evaluation(&planned, trajectory.iteration, comm);
     }
     let remembers = planned.outputs.factors.is_some();
+    let may_lose = least_parties(&*planned.method).is_some();
     let driver = Driver {
         comm: comm.clone(),
         algorithm,
@@ -202,7 +208,8 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
         progress,
         checkpointer: Checkpointer::new(comm, checkpoint, identity, planned.spec.checkpoint_every, remembers)
             .with_fingerprints(fingerprints)
-            .with_options(options),
+            .with_options(options)
+            .with_losses(may_lose),
         view,
         sums,
     };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_base::unfinished::Access;
+use fednmf_base::unfinished::{Access, open_to_write};
 use fednmf_base::warning::warn;
 
 /// A trace file, or none. For rank 0.
@@ -33,8 +33,8 @@ impl Trace {
             let mut options = OpenOptions::new();
             options.read(append).write(true).create(true).truncate(!append);
             let mut file = match access {
-                Access::Default => options.open(path)?,
-                Access::OwnerOnly => options.mode(0o600).open(path)?,
+                Access::Default => open_to_write(path, &mut options)?,
+                Access::OwnerOnly => open_to_write(path, options.mode(0o600))?,
             };
             // It may have been there.
             if access == Access::OwnerOnly && file.metadata()?.is_file() {
@@ -114,6 +114,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_named_pipe_without_a_reader_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        for access in [Access::Default, Access::OwnerOnly] {
+            let refused = Trace::open(Some(&path), None, access).unwrap_err();
+            assert!(refused.message.contains("nobody reads"), "{refused}");
+        }
+    }
 
     fn after(before: &str, resumed_from: Option<usize>) -> (String, Option<usize>) {
         let dir = tempfile::tempdir().unwrap();

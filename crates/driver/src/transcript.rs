@@ -193,6 +193,9 @@ fn signing_key(path: &Path, created: &mut Created, wrong: impl Fn(&str) -> Error
             Ok(SigningKey::from_bytes(&secret))
         }
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            if !path.is_file() {
+                return Err(wrong("is no regular file"));
+            }
             let mut text = String::new();
             let read = std::fs::File::open(path).and_then(|file| file.take(1000).read_to_string(&mut text));
             read.map_err(|e| wrong(&format!("cannot be read ({e})")))?;

@@ -119,7 +119,8 @@ pub fn write(path: &Path, runs: Vec<Run>, access: Access) -> Result<()> {
     // A device is written to, not replaced by a file.
     let is_device = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     let written = match is_device {
-        true => std::fs::write(path, text),
+        true => unfinished::open_to_write(path, std::fs::OpenOptions::new().write(true))
+            .and_then(|mut out| out.write_all(text.as_bytes())),
         false => unfinished::replace(path, access, |out| out.write_all(text.as_bytes())),
     };
     written.map_err(|e| {

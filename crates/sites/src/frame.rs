@@ -113,9 +113,9 @@ pub fn valid_name(name: &str) -> bool {
         && !name.ends_with(['-', '.'])
 }
 
-/// Text from the other side, without terminal control characters.
+/// Text from the other side as it is shown: not endless, and without orders to a terminal.
 pub fn printable(text: &str) -> String {
-    text.chars().take(1000).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    fednmf_base::printable::printable(&text.chars().take(1000).collect::<String>())
 }
 
 impl Frame {

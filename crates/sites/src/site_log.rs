@@ -189,6 +189,9 @@ impl SiteLog {
         let _lock = FileLock::acquire(&lock_of(&self.path, "lock")).map_err(failed)?;
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create(true).mode(0o600).open(&self.path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(at(Error::input("is no regular file; name a file of your own")));
+        }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(failed)?;
         let read = read(&text, self.identity.authority()).map_err(at)?;

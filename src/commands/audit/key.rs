@@ -1,8 +1,6 @@
 //! `fednmf audit key`: the key of a person who releases results, for `join --hold-for`.
 
-use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use age::secrecy::ExposeSecret as _;
@@ -11,6 +9,8 @@ use clap::Args;
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
 
 /// Arguments of `fednmf audit key`.
@@ -31,8 +31,7 @@ pub fn key(args: &KeyArgs, comm: &Communicator) -> Result<i32> {
     let identity = Identity::generate();
     let public = identity.to_public();
     let text = format!("# public key: {public}\n{}\n", identity.to_string().expose_secret());
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| {
+    unfinished::create(&args.file, Access::OwnerOnly, |out| out.write_all(text.as_bytes())).map_err(|e| {
         Error::input(format!("{}: cannot be written ({e}); name a new file of your own", args.file.display()))
     })?;
     print_line(&public.to_string())?;

@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::printable::printable_lines;
 use fednmf_base::stdout::print;
 use fednmf_base::units::{bytes, counted};
 use fednmf_comm::Communicator;
@@ -119,7 +120,7 @@ fn on_rank_0(args: &VerifyArgs) -> Result<String> {
             counted(budget.runs.len(), "run", "runs")
         );
     }
-    Ok(if args.json { format!("{}\n", Value::from(all)) } else { text })
+    Ok(if args.json { format!("{}\n", Value::from(all)) } else { printable_lines(&text) })
 }
 
 /// Whether the certificate of a site vouches for the key that signed a transcript.

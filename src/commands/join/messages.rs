@@ -2,16 +2,17 @@
 //! it has in this run. A test compares them with the transcripts of runs.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use fednmf_comm::party_sum::{ANSWERS, KEYS, ROUND_KEYS, SEALED_SHARES};
 use fednmf_comm::{LARGEST, Payload};
 use fednmf_data as data;
 use fednmf_data::Sharing;
 use fednmf_data::messages::{CHECKPOINT, OUTPUT};
-use fednmf_driver::spec::Spec;
-use fednmf_files::{Scale, Source};
+use fednmf_driver::spec::sharing;
 use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Unit};
 use fednmf_methods::federated::rows::fnmf::barycenter::{INSIDE, SUM_V};
 use fednmf_methods::method::ConfiguredMethod;
@@ -82,20 +83,47 @@ pub fn table(messages: &[Message], stream: impl AsFd) -> String {
     list::message_lines(heading, &messages.iter().map(Message::row).collect::<Vec<_>>(), stream)
 }
 
-/// The messages of a factorisation between sites.
-pub fn of_run(spec: &Spec) -> Vec<Message> {
-    let run = Sent::of(spec);
-    let own = |w| {
-        run.sends(w).then(|| Message { size: run.size(w), when: run.when(w), ..Message::new(w, run.protection(w)) })
-    };
-    let mut all: Vec<Message> = run.description.all_messages().filter_map(own).collect();
-    all.extend(run.other_protections());
-    all
+/// A factorisation as described by the parameters that all sites have in common. All that a proposal says of it follows from them.
+pub struct Common<'a> {
+    pub method: Arc<dyn ConfiguredMethod>,
+    parameters: &'a Map<String, Value>,
+}
+
+impl<'a> Common<'a> {
+    /// `None` if the parameters are not those of a method.
+    pub fn of(parameters: &'a Map<String, Value>) -> Option<Self> {
+        let method = registry::find(parameters.get("algo")?.as_str()?)?;
+        let text = |name: &str| match parameters.get(name)? {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            value => Some(value.to_string()),
+        };
+        Some(Common { method: method.recorded(&text), parameters })
+    }
+
+    pub fn count(&self, name: &str) -> usize {
+        self.parameters.get(name).and_then(Value::as_u64).unwrap_or(0) as usize
+    }
+
+    pub fn is(&self, name: &str, value: impl Into<Value>) -> bool {
+        self.parameters.get(name) == Some(&value.into())
+    }
+
+    /// All that may leave a site.
+    pub fn messages(&self) -> Vec<Message> {
+        let run = Sent::of(self);
+        let own = |w| {
+            run.sends(w).then(|| Message { size: run.size(w), when: run.when(w), ..Message::new(w, run.protection(w)) })
+        };
+        let mut all: Vec<Message> = run.description.all_messages().filter_map(own).collect();
+        all.extend(run.other_protections());
+        all
+    }
 }
 
 /// What decides which messages a run sends.
 struct Sent<'a> {
-    spec: &'a Spec,
+    run: &'a Common<'a>,
     method: &'a dyn ConfiguredMethod,
     description: &'static Description,
     masked: bool,
@@ -104,10 +132,10 @@ struct Sent<'a> {
 }
 
 impl<'a> Sent<'a> {
-    fn of(spec: &'a Spec) -> Self {
-        let (method, description) = (spec.method.assumed(), spec.description());
+    fn of(run: &'a Common<'a>) -> Self {
+        let (method, description) = (&*run.method, run.method.description());
         let (masked, noised) = (method.masks_sums(), method.groups().is_noised());
-        Sent { spec, method, description, masked, noised, evaluates: spec.eval_every > 0 }
+        Sent { run, method, description, masked, noised, evaluates: run.count("eval_every") > 0 }
     }
 
     fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &'static MessageSpec> {
@@ -122,10 +150,12 @@ impl<'a> Sent<'a> {
     fn sends(&self, w: &MessageSpec) -> bool {
         let groups = self.method.groups();
         let survives = groups.threshold.is_some_and(|threshold| threshold.secure_threshold.as_ref().is_some());
-        let names = self.spec.outputs.factors.is_some()
+        let output = self.run.is("output", "given");
+        let names = output
             || groups.init.is_some_and(|init| init.file().is_some())
             || groups.missing.is_some_and(|missing| missing.missing.marks().is_some());
-        let one_file = matches!(self.spec.input.source, Source::Synthetic(_));
+        // Files have no name here: each site has its own.
+        let one_file = self.run.parameters.contains_key("input");
         // Kinds of messages that only some runs send.
         let by_option = match w.kind {
             kind if kind == KEYS.kind => self.masked,
@@ -133,12 +163,12 @@ impl<'a> Sent<'a> {
             kind if kind == LARGEST.kind => !self.masked && self.has_sum_in_the_clear(),
             kind if [ROUND_KEYS.kind, SEALED_SHARES.kind, ANSWERS.kind].contains(&kind) => survives,
             kind if [data::COUNTS.kind, data::ENTRIES.kind].contains(&kind) => one_file,
-            kind if kind == data::STATISTICS.kind => self.spec.input.sharing != Sharing::Nothing,
-            kind if kind == data::LARGEST_ENTRY.kind => self.spec.input.scale == Scale::Max,
-            kind if kind == data::NAME_DIGESTS.kind => self.spec.input.common_columns,
+            kind if kind == data::STATISTICS.kind => sharing(self.method, self.evaluates) != Sharing::Nothing,
+            kind if kind == data::LARGEST_ENTRY.kind => self.run.is("scale", "max"),
+            kind if kind == data::NAME_DIGESTS.kind => self.run.is("common_columns", true),
             kind if kind == data::NAMES.kind => names,
-            kind if kind == OUTPUT.kind => self.spec.outputs.factors.is_some(),
-            kind if kind == CHECKPOINT.kind => self.spec.checkpoint.is_some(),
+            kind if kind == OUTPUT.kind => output,
+            kind if kind == CHECKPOINT.kind => self.run.is("checkpoint", "given"),
             kind if kind == dp::MESSAGES.kind => self.noised && self.method.sends(kind),
             kind => self.method.sends(kind),
         };

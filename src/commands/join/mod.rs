@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::printable::printable;
 use fednmf_base::stdout::print_line;
 use fednmf_base::warning::{say, warn};
 use fednmf_comm::{CONTROL, Communicator, watchdog};
@@ -396,17 +397,12 @@ fn same_options(work: &Work, sites: &[String], comm: &Communicator) -> Result<()
     for (site, Compared(other)) in sites.iter().zip(&all).skip(1) {
         let missing = other.keys().filter(|name| !first.contains_key(*name));
         if let Some(name) = first.keys().chain(missing).find(|name| first.get(*name) != other.get(*name)) {
-            let value = |map: &Map<String, Value>| match map.get(name) {
-                Some(Value::String(text)) => text.clone(),
-                Some(Value::Null) | None => "none".into(),
-                Some(value) => value.to_string(),
-            };
             return Err(Error::input(format!(
                 "the sites differ in {}: {} has {}, {site} has {}; agree on one command",
                 typed(name),
                 sites[0],
-                value(first),
-                value(other)
+                shown(first.get(name)),
+                shown(other.get(name))
             ))
             .on_all_ranks()
             .into());
@@ -430,7 +426,16 @@ fn typed(name: &str) -> String {
         "k" => "-k, --components".into(),
         "prepare" => "what is prepared".into(),
         "runs" => "the runs (the results of all seeds)".into(),
-        _ => format!("--{}", name.replace('_', "-")),
+        _ => format!("--{}", printable(&name.replace('_', "-"))),
+    }
+}
+
+/// The value of a setting, which another site may have written.
+fn shown(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) => printable(text),
+        Some(Value::Null) | None => "none".into(),
+        Some(value) => printable(&value.to_string()),
     }
 }
 
@@ -475,5 +480,12 @@ mod tests {
         assert_eq!(typed("k"), "-k, --components");
         assert_eq!(typed("max_iters"), "--max-iters");
         assert_eq!(typed("version"), "fednmf");
+    }
+
+    #[test]
+    fn settings_of_others_give_a_terminal_no_orders() {
+        let text = "A\u{1b}[2K\nerror: x";
+        assert!(!shown(Some(&json!(text))).contains(char::is_control) && !typed(text).contains(char::is_control));
+        assert!(!shown(Some(&json!({ text: [text] }))).contains(char::is_control));
     }
 }

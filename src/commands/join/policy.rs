@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::printable::printable;
 use fednmf_comm::{Communicator, MessageTag, SendFilter};
 use fednmf_driver::budget;
 use fednmf_driver::spec::{Precision, Spec};
@@ -315,7 +316,7 @@ impl Policy {
             ("messages in the clear", all(&self.in_the_clear)),
             ("masked messages", all(&self.masked)),
         ];
-        let line = |(what, rule): (&str, Option<String>)| Some(format!("  {what}: {}\n", rule?.trim_end()));
+        let line = |(what, rule): (&str, Option<String>)| Some(format!("  {what}: {}\n", printable(rule?.trim_end())));
         rules.into_iter().filter_map(line).collect()
     }
 

@@ -3,7 +3,6 @@
 //! A proposal is a document that says everything that the sites of a run must have in common. A site signs it (`join
 //! --propose`), a named person at each site approves it (`fednmf approve`), and `join --approved` runs that and nothing else.
 
-use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -11,20 +10,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::printable;
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
 use fednmf_base::units::counted;
 use fednmf_comm::{MessageTag, SendFilter};
-use fednmf_driver::spec::Spec;
+use fednmf_files::output::attributes;
 use fednmf_methods::description::Partition;
 use fednmf_methods::shared::disclosure::{Duration, SHARE};
 use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Authority, Identity, Signed};
 
 use super::messages;
-use super::messages::Message;
+use super::messages::{Common, Message};
 use super::policy::Policy;
-use super::typed;
 use super::work::Work;
-use crate::commands::list;
+use super::{shown, typed};
+use crate::commands::{list, prepare, programs};
 
 /// The version of both documents.
 const VERSION: u32 = 1;
@@ -36,7 +38,7 @@ pub struct Proposal {
     /// Version of this format.
     fednmf_proposal: u32,
     pub method: String,
-    /// All that must be equal at all sites, by name.
+    /// All that must be equal at all sites, by name. The other parts follow from these, except the rules.
     pub parameters: Map<String, Value>,
     /// All that may leave a site.
     pub messages: Vec<Message>,
@@ -103,28 +105,30 @@ pub struct Approved {
 impl Proposal {
     /// Proposes a run.
     pub fn of(work: &Work, rules: Option<Policy>) -> Proposal {
-        let description = work.description();
-        let dp = work.run().and_then(|spec| Some((spec, spec.method.assumed().groups().dp.filter(|dp| dp.is_on())?)));
-        Proposal {
-            fednmf_proposal: VERSION,
-            method: description.name.into(),
-            parameters: work.compared(),
-            messages: work.messages(),
-            limits: work.run().and_then(Limits::of),
-            budget: dp.map(|(spec, dp)| Budget {
-                epsilon: dp.epsilon.given(),
-                delta: dp.delta,
-                releases: dp.planned(spec.max_iters, description),
-                protects: description.protects().map(|unit| unit.of_input(spec.input.transpose).replaced()),
-            }),
-            rules,
-        }
+        Proposal::following(work.compared(), rules).expect("sites take part in it")
+    }
+
+    /// The proposal with these parameters; `None` if they are of nothing that sites take part in.
+    fn following(parameters: Map<String, Value>, rules: Option<Policy>) -> Option<Proposal> {
+        let (description, messages, limits, budget) = if let Some(run) = Common::of(&parameters) {
+            (run.method.description(), run.messages(), Limits::of(&run), Budget::of(&run))
+        } else {
+            let (description, sent) = match &parameters {
+                settings if settings.contains_key("prepare") => (&prepare::sums::DESCRIPTION, prepare::sent(settings)),
+                settings if settings.contains_key("runs") => (&programs::DESCRIPTION, programs::messages()),
+                _ => return None,
+            };
+            let messages = sent.into_iter().map(|w| Message::new(w, description.protection(w))).collect();
+            (description, messages, None, None)
+        };
+        let method = description.name.into();
+        Some(Proposal { fednmf_proposal: VERSION, method, parameters, messages, limits, budget, rules })
     }
 
     /// Reads a proposal and verifies who signed it; also returns it as it was signed.
     ///
     /// # Errors
-    /// If the file is no proposal of a site of the CA.
+    /// If the file is no proposal of a site of the CA, or its parts do not follow from its parameters.
     pub fn read(path: &Path, authority: &Authority) -> Result<(Proposal, Signed)> {
         let signed = read(path)?;
         let proposal = Proposal::verified(&signed, authority).map_err(|e| e.at(path.display()))?;
@@ -134,40 +138,44 @@ impl Proposal {
     fn verified(signed: &Signed, authority: &Authority) -> Result<Proposal> {
         let proposal: Proposal = signed.verify(Subject::Proposal, authority)?;
         known_version(proposal.fednmf_proposal)?;
+        // A site believes nobody in what it can compute itself.
+        let own = Proposal::following(proposal.parameters.clone(), proposal.rules.clone());
+        if own.as_ref() != Some(&proposal) {
+            let by = proposal.parameters.get("version").and_then(Value::as_str).unwrap_or("another program");
+            return Err(Error::input(format!(
+                "describes what leaves a site, limits or budget otherwise than they follow from its parameters: it was changed, or \
+                 made by another version ({by}; this is {}); propose again with one version at all sites",
+                attributes::VERSION
+            )));
+        }
         Ok(proposal)
     }
 
     /// As readable lines.
     pub fn text(&self) -> String {
-        let parameter = |(name, value): (&String, &Value)| match value {
-            Value::Null => String::new(),
-            Value::String(text) => format!("  {} {text}\n", typed(name)),
-            value => format!("  {} {value}\n", typed(name)),
-        };
-        let parameters: String = self.parameters.iter().map(parameter).collect();
-        let messages = messages::table(&self.messages, std::io::stdout());
+        let given = |(_, value): &(&String, &Value)| !value.is_null();
+        let parameter = |(name, value): (&String, &Value)| format!("  {} {}\n", typed(name), shown(Some(value)));
+        let parameters: String = self.parameters.iter().filter(given).map(parameter).collect();
+        let Proposal { method, messages, limits, budget, .. } = self;
+        let messages = messages::table(messages, std::io::stdout());
         let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites:\n{}", rules.text()));
-        let budget = self.budget.as_ref().map(Budget::text);
-        let limits = self.limits.as_ref().map(Limits::text);
+        let budget = budget.as_ref().map(Budget::text);
+        let limits = limits.as_ref().map(Limits::text);
         let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules.unwrap_or_default();
-        let summary = list::description(&self.method).map_or("", |description| description.summary);
-        format!("{}: {summary}\n\nWhat leaves a site:\n{messages}\n{more}All options:\n{parameters}\n", self.method)
+        let summary = list::description(method).map_or("", |description| description.summary);
+        format!("{method}: {summary}\n\nWhat leaves a site:\n{messages}\n{more}All options:\n{parameters}\n")
     }
 
     /// Refuses a run that is not the proposed one.
     fn check(&self, work: &Work) -> Result<()> {
         let own = work.compared();
-        let text = |value: Option<&Value>| match value {
-            None | Some(Value::Null) => "none".to_string(),
-            Some(Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-        };
         let names = self.parameters.keys().chain(own.keys().filter(|name| !self.parameters.contains_key(*name)));
-        let differ = |name: &&String| text(self.parameters.get(*name)) != text(own.get(*name));
+        let given = |value: Option<&'_ Value>| value.filter(|value| !value.is_null()).cloned();
+        let differ = |name: &&String| given(self.parameters.get(*name)) != given(own.get(*name));
         let differences: Vec<String> = names
             .filter(differ)
             .map(|name| {
-                let (approved, given) = (text(self.parameters.get(name)), text(own.get(name)));
+                let (approved, given) = (shown(self.parameters.get(name)), shown(own.get(name)));
                 format!("{}: approved is {approved}, given is {given}", typed(name))
             })
             .collect();
@@ -182,6 +190,17 @@ impl Proposal {
 }
 
 impl Budget {
+    /// That of a run; `None` without noise.
+    fn of(run: &Common) -> Option<Budget> {
+        let (description, dp) = (run.method.description(), run.method.groups().dp.filter(|dp| dp.is_on())?);
+        Some(Budget {
+            epsilon: dp.epsilon.given(),
+            delta: dp.delta,
+            releases: dp.planned(run.count("max_iters"), description),
+            protects: description.protects().map(|unit| unit.of_input(run.is("transpose", true)).replaced()),
+        })
+    }
+
     fn text(&self) -> String {
         let epsilon =
             self.epsilon.map_or("no limit".into(), |epsilon| format!("epsilon {epsilon}, delta {}", self.delta));
@@ -193,12 +212,12 @@ impl Budget {
 
 impl Limits {
     /// Those of a run; `None` if noise takes their place, or the method has none.
-    fn of(spec: &Spec) -> Option<Limits> {
-        let (method, groups) = (spec.method.assumed(), spec.method.assumed().groups());
+    fn of(run: &Common) -> Option<Limits> {
+        let (method, groups) = (&run.method, run.method.groups());
         let params = groups.disclosure.filter(|_| !groups.dp.is_some_and(|dp| dp.is_on()))?;
-        let run = Duration { iterations: spec.max_iters, eval_every: spec.eval_every };
-        let found = params.limits(spec.k, method.opened_sums(), run);
-        let of = if spec.description().partition == Partition::PartyColumns { "columns" } else { "rows" };
+        let duration = Duration { iterations: run.count("max_iters"), eval_every: run.count("eval_every") };
+        let found = params.limits(run.count("k"), method.opened_sums(), duration);
+        let of = if method.description().partition == Partition::PartyColumns { "columns" } else { "rows" };
         let (least, vectors, hidden) = (found.least, found.vectors, found.hidden);
         Some(Limits { of: of.into(), least, vectors, hidden, colluding: params.colluding })
     }
@@ -272,7 +291,7 @@ pub fn approve(proposal: Signed, by: &str, time: String, site: &str, identity: &
 pub fn person(text: &str) -> std::result::Result<String, String> {
     let parts = text.strip_suffix('>').and_then(|rest| rest.split_once('<'));
     match parts {
-        Some((name, mail)) if !name.trim().is_empty() && mail.contains('@') && !text.contains(char::is_control) => {
+        Some((name, mail)) if !name.trim().is_empty() && mail.contains('@') && printable::shown(text).is_ok() => {
             Ok(text.trim().into())
         }
         _ => Err("must be a person's name and address, as in \"Ada Byron <ada@example.org>\"".into()),
@@ -290,9 +309,8 @@ pub fn write(path: &Path, document: &Signed) -> Result<()> {
         }
         _ => Error::input(format!("{}: cannot be written ({e}); choose a directory of your own", path.display())),
     };
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(wrong)?;
     let text = serde_json::to_string_pretty(document).expect("plain data") + "\n";
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(wrong)
+    unfinished::create(path, Access::Default, |out| out.write_all(text.as_bytes())).map_err(wrong)
 }
 
 fn read(path: &Path) -> Result<Signed> {

@@ -13,12 +13,12 @@ use fednmf_driver::spec::{Consent, Spec};
 use fednmf_driver::transcript;
 use fednmf_files::InputSpec;
 use fednmf_files::output::attributes;
-use fednmf_methods::description::{Description, MessageSpec};
+use fednmf_methods::description::Description;
 
 use super::compared_of_run;
-use super::messages;
 use super::messages::Message;
 use super::policy::own_shape_of_run;
+use super::proposal::Proposal;
 
 /// What a site takes part in.
 pub enum Work {
@@ -32,9 +32,6 @@ pub trait Joint {
 
     /// What must be equal at all sites, by name.
     fn settings(&self) -> Map<String, Value>;
-
-    /// All that may leave a site.
-    fn sent(&self) -> Vec<&'static MessageSpec>;
 
     /// The risks that are accepted, with commas between them.
     fn accepted(&self) -> String;
@@ -149,13 +146,7 @@ impl Work {
 
     /// All that may leave a site.
     pub fn messages(&self) -> Vec<Message> {
-        match self {
-            Work::Run(spec) => messages::of_run(spec),
-            Work::Joint(joint) => {
-                let description = joint.task.description();
-                joint.task.sent().into_iter().map(|w| Message::new(w, description.protection(w))).collect()
-            }
-        }
+        Proposal::of(self, None).messages
     }
 
     /// Rows and columns of the own part, after `--transpose`; `None` if the data are no party's own. Only the header is read, and

@@ -14,6 +14,7 @@ use fednmf_methods::description::{Description, MessageSpec};
 use fednmf_methods::parameters::ParamType as _;
 
 use super::read::{COLUMN_NAMES, USED_COLUMNS};
+use super::sums::CARRIERS;
 use super::{Preparation, PrepareArgs, sums};
 use crate::commands::join::work::Joint;
 
@@ -42,10 +43,6 @@ impl Joint for Preparation {
         all
     }
 
-    fn sent(&self) -> Vec<&'static MessageSpec> {
-        sums::messages().into_iter().filter(|w| self.sends(w)).collect()
-    }
-
     fn own_shape(&self) -> Result<(usize, usize)> {
         let spec = InputSpec { own_disk: false, common_columns: false, ..self.spec.clone() };
         let input = data::open(&spec, &Communicator::local())?;
@@ -58,16 +55,18 @@ impl Joint for Preparation {
     }
 }
 
-impl Preparation {
-    /// Whether the preparation sends a message of the table of preparations.
-    fn sends(&self, w: &MessageSpec) -> bool {
-        match w.payload {
-            _ if w.kind == NAME_DIGESTS.kind => self.args.common_columns,
-            _ if w.kind == COLUMN_NAMES.kind => self.args.all_columns,
-            _ if w.kind == USED_COLUMNS.kind => self.args.common_columns || self.args.all_columns,
-            _ if w.kind == KEYS.kind => self.args.rules.is_none(),
-            Payload::Masked => self.args.rules.is_none() && sums::is_opened(w, self.opened_sums()),
-            _ => true,
-        }
-    }
+/// All that may leave a site in a preparation with these settings.
+pub fn sent(settings: &Map<String, Value>) -> Vec<&'static MessageSpec> {
+    let is = |name: &str, value: Value| settings.get(name) == Some(&value);
+    let found = is("rules", "none".into());
+    let moments = settings.get("variable_columns").is_some_and(|n| !n.is_null()) || is("unit_variance", true.into());
+    let sends = |w: &&MessageSpec| match w.payload {
+        _ if w.kind == NAME_DIGESTS.kind => is("common_columns", true.into()),
+        _ if w.kind == COLUMN_NAMES.kind => is("all_columns", true.into()),
+        _ if w.kind == USED_COLUMNS.kind => is("common_columns", true.into()) || is("all_columns", true.into()),
+        _ if w.kind == KEYS.kind => found,
+        Payload::Masked => found && (w.kind == CARRIERS.kind || moments),
+        _ => true,
+    };
+    sums::messages().into_iter().filter(sends).collect()
 }

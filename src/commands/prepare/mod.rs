@@ -37,6 +37,8 @@ use fednmf_methods::shared::disclosure::DisclosureParams;
 use crate::cli::features::FeatureArgs;
 use crate::cli::parameters::Group;
 
+#[cfg(feature = "sites")]
+pub use self::at_site::sent;
 use self::counts::CountsArgs;
 use self::matrix::{Matrix, Transform};
 use self::read::{Checks, Columns, Matrices};

@@ -13,7 +13,7 @@ use super::matrix::Matrix;
 use super::read::{COLUMN_NAMES, USED_COLUMNS};
 use super::variable::Moments;
 
-const CARRIERS: MessageTag = MessageTag::new("rows with an entry in each column", Payload::Product);
+pub const CARRIERS: MessageTag = MessageTag::new("rows with an entry in each column", Payload::Product);
 const MOMENTS: MessageTag = MessageTag::new("sums and squares of the columns", Payload::Product);
 
 /// What a joint preparation declares, as methods do.
@@ -48,12 +48,6 @@ pub static DESCRIPTION: Description = Description {
 pub fn messages() -> Vec<&'static MessageSpec> {
     let kinds = [CONTROL.kind, AGREEMENT.kind, HEADERS.kind, NAME_DIGESTS.kind];
     COMMON_MESSAGES.iter().filter(move |w| kinds.contains(&w.kind)).chain(DESCRIPTION.messages).collect()
-}
-
-/// Whether a preparation that opens `sums` sums sends this message.
-#[cfg(feature = "sites")]
-pub fn is_opened(w: &MessageSpec, sums: usize) -> bool {
-    w.kind == CARRIERS.kind || sums > 1
 }
 
 /// Refuses sums over rows that would tell more of a party's rows than its limits allow: `sums` vectors of `length` entries over

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::printable::printable;
 use fednmf_base::stdout::{print, print_line};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
@@ -368,9 +369,4 @@ fn describe_consensus(consensus: &Consensus, divergence: &str) -> String {
         consensus.file.display(),
         consensus.rmse
     )
-}
-
-/// A name on one line.
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
