@@ -235,7 +235,7 @@ mod tests {
         assert!(answer("--noise 37.307 --epsilon 1").unwrap().contains("allows 100 releases."));
         assert!(answer("--dp laplace --noise 10 --delta 0 --releases 7").unwrap().contains("       7  0.700000"));
         let text = answer("--dp xor --noise 0.25 --bits 2 --delta 0 --releases 60").unwrap();
-        let releases: Vec<&str> = text.lines().skip(3).filter_map(|l| l.split_whitespace().next()).collect();
+        let releases: Vec<&str> = text.lines().skip(4).filter_map(|l| l.split_whitespace().next()).collect();
         assert_eq!(releases, ["1", "2", "5", "10", "20", "50", "60"]);
         assert!(text.contains(&format!("{:.6}", 2.0 * 3f64.ln())), "{text}");
         for wrong in ["--delta 1e-6", "--noise 0", "--epsilon -1", "--dp xor --noise 0.6", "--noise 1 --delta 0"] {

@@ -349,7 +349,7 @@ fn divergences_of_dense_data_visit_nonzeros_only() {
 /// Rows that are read have the factors of a matrix in memory, whatever their number.
 #[test]
 fn rows_that_are_read_are_factorised_as_in_memory() {
-    let entry = |i: usize, j: usize| if (i + 2 * j) % 3 > 0 { (1 + (i * (j + 2)) % 7) as f64 } else { 0.0 };
+    let entry = |i: usize, j: usize| if !(i + 2 * j).is_multiple_of(3) { (1 + (i * (j + 2)) % 7) as f64 } else { 0.0 };
     let dense = Array2::from_shape_fn((90, 20), |(i, j)| entry(i, j));
     let sparse = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(dense.view(), 0.0);
     let rows = |is_sparse: bool, at_once: usize| {

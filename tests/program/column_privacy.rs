@@ -102,7 +102,7 @@ fn epsilon_is_what_account_says_and_hides_a_column() {
         let spent = number(table, "epsilon_spent");
         assert!(spent <= 2.0 && (told - spent).abs() < 1e-3 * spent, "{told} {spent}");
     }
-    assert!(fednmf(0, "account --epsilon 1").run().stdout.contains("with secure-hals one column of your file"));
+    assert!(fednmf(0, "account --epsilon 1").run().stdout.contains("With secure-hals: one column of your file"));
     assert!(fednmf(0, "list secure-hals").run().stdout.contains("--dp hides: one column"));
     assert!(fednmf(0, "list syn-sd").run().stdout.contains("--dp hides: the whole data of a party"));
 }

@@ -139,7 +139,8 @@ fn a_proposal_is_what_follows_from_its_parameters() {
     let run = "--algo fnmf -k 3 --max-iters 3";
     let honest = agree(&stage, run)["document"].clone();
     let (file, approval) = (stage.at("forged.json"), stage.at("approved.json"));
-    let lies: [(&str, fn(&mut Value)); 6] = [
+    type Lie = fn(&mut Value);
+    let lies: [(&str, Lie); 6] = [
         ("protection", |it| it["messages"][1]["protection"] = "masked: only the sum of all parties can be read".into()),
         ("reader", |it| it["messages"][1]["read_by"] = "nobody: a sum".into()),
         ("message", |it| drop(it["messages"].as_array_mut().unwrap().pop())),

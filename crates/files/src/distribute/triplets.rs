@@ -41,7 +41,7 @@ impl<T: Real> Held<T> {
                 });
             }),
             Held::Rows(first, rows) => rows.outer_iterator().enumerate().for_each(|(i, row)| {
-                row.iter().for_each(|(j, &value)| f(first + i, j as usize, value));
+                row.iter().for_each(|(j, &value)| f(first + i, j, value));
             }),
         }
     }
