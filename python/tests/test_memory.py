@@ -112,4 +112,5 @@ def test_memory_does_not_grow_with_the_cells_of_a_file(tmp_path):
     pytest.importorskip("anndata")
     # The file has 8 and 80 MB of entries; its cells have factors of 3 and 30 MB, of several runs.
     peaks = [peak(str(cells), str(tmp_path), script=IN_PARTS) for cells in (10_000, 100_000)]
-    assert max(peaks) < 60e6, peaks
+    # In memory the larger one would take 80 MB more than its factors.
+    assert max(peaks) < 90e6, peaks

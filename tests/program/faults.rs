@@ -1,6 +1,9 @@
 //! Faults of a cluster: single ranks that are killed, hang or fail; full disks. The job ends with a message and an exit
 //! code, no file is incomplete under its final name, and the last good checkpoint can be resumed.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -42,12 +45,15 @@ fn a_stalled_rank_ends_the_job_and_the_others_report_where_they_are() {
     );
 }
 
-/// Opening a named pipe without a reader blocks, like an unresponsive file system.
+/// Writing into a full pipe blocks, like an unresponsive file system.
 #[test]
 fn an_unresponsive_file_system_ends_the_job() {
     let dir = tempdir().unwrap();
     let pipe = dir.path().join("t.jsonl");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Linux's O_NONBLOCK.
+    let mut full = OpenOptions::new().read(true).write(true).custom_flags(0o4000).open(&pipe).unwrap();
+    while full.write(&[0; 4096]).is_ok() {}
     let output = fednmf(3, "--algo hals --input synthetic:planted,m=40,n=30 -k 2 --stall-timeout 1 --trace")
         .arg(&pipe)
         .limit(20)

@@ -15,7 +15,7 @@ use crate::distribute::route::Route;
 use crate::formats::reader::DenseReader;
 
 /// Bytes of entries that all ranks together read in one round.
-const ROUND: usize = 32 << 20;
+pub const ROUND: usize = 32 << 20;
 /// Bytes that a rank reads at once if no other rank needs them and the format does not require larger reads: they are still
 /// in cache when they are checked and added to the tally.
 const PIECE: usize = 256 << 10;
