@@ -297,8 +297,8 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
     let (code, told, warned) = line(run);
     assert_eq!(code, Some(0), "{warned}");
     for words in [
-        "Budget of the run: epsilon 1, delta 0.00001, over 2 releases; it protects one row of your file (--transpose makes it a \
-         column), replaced by any other.",
+        "Budget of the run: epsilon 1, delta 0.00001, over 2 releases; it protects one row of your file, replaced by \
+         any other.",
         "  sites in a run: at least 3\n  rows of each site: at least 12\n  risks that may be accepted: none",
         "required options: --dp",
         "masked and noised",

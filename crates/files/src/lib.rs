@@ -27,7 +27,7 @@ mod spec;
 mod stream;
 
 pub use align::{common_names, common_places};
-pub use distribute::dense::ROUND;
+pub use distribute::dense::DENSE_ROUND;
 pub use formats::options::{Presence, Repeated, TableFormat, TableOptions};
 pub use generate::generate;
 pub use load::EntryCheck;

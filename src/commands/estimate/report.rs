@@ -42,7 +42,7 @@ impl Report<'_> {
     fn peak(&self) -> f64 {
         // Several ranks read a dense file through a buffer.
         let several = !self.job.workload.sparse && self.ranks > 1;
-        let buffer = if several { fednmf_files::ROUND as f64 / self.ranks as f64 } else { 0.0 };
+        let buffer = if several { fednmf_files::DENSE_ROUND as f64 / self.ranks as f64 } else { 0.0 };
         self.base + self.cost.peak().max(self.cost.data + buffer)
     }
 

@@ -15,7 +15,7 @@ use crate::distribute::route::Route;
 use crate::formats::reader::DenseReader;
 
 /// Bytes of entries that all ranks together read in one round.
-pub const ROUND: usize = 32 << 20;
+pub const DENSE_ROUND: usize = 32 << 20;
 /// Bytes that a rank reads at once if no other rank needs them and the format does not require larger reads: they are still
 /// in cache when they are checked and added to the tally.
 const PIECE: usize = 256 << 10;
@@ -121,9 +121,9 @@ pub fn exchange<'a, T: Real>(
     let (me, ranks) = (comm.rank(), comm.size());
     let limit = if stays_local {
         let together = files.iter().map(|f| f.together).max().unwrap_or(1);
-        together.clamp(PIECE / size_of::<T>(), ROUND / size_of::<T>())
+        together.clamp(PIECE / size_of::<T>(), DENSE_ROUND / size_of::<T>())
     } else {
-        (ROUND / ranks / size_of::<T>()).max(1 << 14)
+        (DENSE_ROUND / ranks / size_of::<T>()).max(1 << 14)
     };
     let mut blocks: Vec<Dense<T>> = tiles.iter().map(|tile| zeros(tile).into()).collect();
     let mut tallies: Vec<Tally> = tiles.iter().map(Tally::new).collect();
