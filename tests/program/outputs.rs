@@ -258,7 +258,6 @@ fn files_of_earlier_versions_are_read() {
         for (command, name, ca, told) in [
             ("audit verify --json", "transcript.jsonl", None, "fnmf"),
             ("audit verify", "site-log.jsonl", Some(&ca), "the log of site north: 2 entries, unchanged"),
-            ("approve", "proposal.json", Some(&ca), "Site north has proposed this"),
             ("account --budget", "budget.json", None, "1 run"),
         ] {
             let read = fednmf(0, command).arg(old.join(name));
