@@ -281,7 +281,7 @@ impl<'a> OpenedInput<'a> {
             () if self.spec.table.format == TableFormat::Triples => {
                 "; give the matrix that they were made of, or compare single values, as of a test set, with 'fednmf predict'".to_string()
             }
-            () => format!("; give the matrix that they were made of, {}", if self.spec.transpose { "with --transpose only if the run had it" } else { "with --transpose if the run had it" }),
+            () => "; give the matrix that they were made of".to_string(),
         };
         Err(self.factors.error(format!(
             "U is {} x {} and V {} x {}, which does not fit a matrix of {m} x {n}{hint}",
