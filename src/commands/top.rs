@@ -88,7 +88,7 @@ pub fn top(args: &TopArgs, comm: &Communicator) -> Result<i32> {
         if as_json { seal(out) } else { Ok(()) }
     };
     match &args.output {
-        None if !as_json && std::io::stdout().is_terminal() => print(&names(&lists, &rows))?,
+        None if !as_json && std::io::stdout().is_terminal() => print(&listed(&lists, &rows))?,
         None => print(&text)?,
         Some(path) => unfinished::replace(path, Access::as_of([&args.factors]), write)
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
@@ -161,11 +161,11 @@ fn table(lists: &[Vec<Top>], rows: &FactorRows) -> String {
 }
 
 /// The names without their numbers, a line for each component.
-fn names(lists: &[Vec<Top>], rows: &FactorRows) -> String {
+fn listed(lists: &[Vec<Top>], rows: &FactorRows) -> String {
     let mut out = String::from("component  names, in descending order\n");
     for (component, list) in lists.iter().enumerate() {
-        let listed: Vec<String> = list.iter().map(|top| rows.cell(top.row)).collect();
-        let _ = writeln!(out, "{component:<9}  {}", listed.join(", "));
+        let names: Vec<String> = list.iter().map(|top| rows.cell(top.row)).collect();
+        let _ = writeln!(out, "{component:<9}  {}", names.join(", "));
     }
     out
 }
