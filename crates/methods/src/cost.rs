@@ -242,7 +242,7 @@ pub struct Cost {
     pub messages: Vec<Message>,
     /// Bytes of the data on the rank that holds the most.
     pub data: f64,
-    /// How many times the data a rank holds while they are loaded.
+    /// Bytes that a rank holds while the data are loaded, if that is more than the data.
     pub loading: f64,
     /// Bytes of the factors and their work arrays.
     pub factors: f64,
@@ -301,7 +301,7 @@ impl Cost {
     /// Peak memory of a rank in bytes, without the program itself. The memory of loading is freed before the start, and that of
     /// the start before the iterations begin.
     pub fn peak(&self) -> f64 {
-        (self.loading * self.data).max(self.data + self.factors.max(self.start))
+        self.loading.max(self.data + self.factors.max(self.start))
     }
 
     /// Bytes and messages of all ranks, and bytes of all parties, in an iteration.

@@ -29,6 +29,7 @@ use fednmf_files::{Input, InputSpec};
 use fednmf_linalg as linalg;
 use fednmf_linalg::{Block, Context, ContextOptions, ProductKernel, Real};
 use fednmf_methods::cost::{Cost, Workload};
+use fednmf_methods::description::Partition;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
 use fednmf_methods::registry;
 use fednmf_methods::shared::grid;
@@ -115,9 +116,20 @@ impl Job {
             }
             None => memory::least(self.method.description().partition, &self.workload, ranks),
         };
-        let stays = self.by_rows && cost.grid.is_some_and(|(_, pc)| pc == 1);
-        cost.loading = if stays || !self.workload.sparse { 1.0 } else { EXCHANGED };
+        cost.loading = self.loading(&cost, ranks);
         Ok(cost)
+    }
+
+    /// Bytes that a rank holds while the data are loaded.
+    fn loading(&self, cost: &Cost, ranks: usize) -> f64 {
+        if self.workload.sparse {
+            let stays = self.by_rows && cost.grid.is_some_and(|(_, pc)| pc == 1);
+            return if stays { cost.data } else { EXCHANGED * cost.data };
+        }
+        // Several ranks read each of their blocks of a dense file through a buffer.
+        let blocks = if self.method.description().partition == Partition::RowsAndColumns { 2.0 } else { 1.0 };
+        let buffers = if ranks > 1 { blocks * fednmf_files::DENSE_ROUND as f64 / ranks as f64 } else { 0.0 };
+        cost.data + buffers
     }
 
     /// Seconds of an iteration by its parts; `None` where not all of them are known.

@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::units::{bytes, counted, short, thousands};
 use fednmf_methods::cost::{Cost, Pattern};
-use fednmf_methods::description::Partition;
 
 use super::bound::words_of_products;
 use super::machine::Rates;
@@ -41,11 +40,7 @@ impl Report<'_> {
     }
 
     fn peak(&self) -> f64 {
-        // Several ranks read a dense file through a buffer, for each of their blocks.
-        let several = !self.job.workload.sparse && self.ranks > 1;
-        let blocks = if self.job.method.description().partition == Partition::RowsAndColumns { 2.0 } else { 1.0 };
-        let buffer = if several { blocks * fednmf_files::DENSE_ROUND as f64 / self.ranks as f64 } else { 0.0 };
-        self.base + self.cost.peak().max(self.cost.data + buffer)
+        self.base + self.cost.peak()
     }
 
     fn streamed(&self) -> Option<f64> {
