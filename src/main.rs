@@ -35,7 +35,7 @@ fn main() {
     let request = cli::parse(std::env::args_os());
     let request = request.and_then(|request| Ok((cli::answer(&request)?, request)));
     if let Ok((Some(text), _)) = &request {
-        let printed = if comm::launched_rank() == 0 { fednmf_base::stdout::print(text) } else { Ok(()) };
+        let printed = if comm::launched_rank() == 0 { fednmf_base::stdout::print_styled(text) } else { Ok(()) };
         std::process::exit(match printed {
             Ok(()) => EXIT_DONE,
             Err(e) => {

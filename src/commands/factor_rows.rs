@@ -5,7 +5,6 @@ use std::path::Path;
 use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_base::printable::printable;
 use fednmf_files::formats::fields::quoted;
 use fednmf_files::names;
 
@@ -97,7 +96,7 @@ impl FactorRows {
 
     /// The same in a table between tabs, on one line.
     pub fn cell(&self, row: usize) -> String {
-        quoted(&printable(&self.name(row).replace(['\n', '\r'], " ")), '\t')
+        quoted(&self.name(row).replace(['\n', '\r'], " "), '\t')
     }
 }
 
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_gives_a_terminal_no_orders() {
+    fn control_characters_of_a_name_are_escaped() {
         let names = Some(vec!["g\u{1b}[2K\nx\ty".to_string()]);
         let rows = FactorRows { weights: Array2::zeros((1, 1)), other_sums: Vec::new(), names };
         assert!(!rows.cell(0).contains(char::is_control), "{}", rows.cell(0));

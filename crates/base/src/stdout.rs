@@ -3,14 +3,23 @@
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use crate::error::{Error, Result};
+use crate::printable::printable_lines;
 use crate::terminal::{fitted, width_of};
 use crate::units::{short, thousands};
 
-/// Prints text, with lines that fit if it goes to a terminal.
+/// Prints text. On a terminal its lines fit, and control characters of names in files are shown as escapes.
 ///
 /// # Errors
 /// If standard output cannot be written, for example on a full disk. A closed pipe (`fednmf list | head`) is no error.
 pub fn print(text: &str) -> Result<()> {
+    if std::io::stdout().is_terminal() { print_styled(&printable_lines(text)) } else { print_styled(text) }
+}
+
+/// Prints a text of our own, which may be coloured.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_styled(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let fitting = width_of(&out).map(|width| fitted(text, width));
     match out.write_all(fitting.as_deref().unwrap_or(text).as_bytes()).and_then(|()| out.flush()) {
