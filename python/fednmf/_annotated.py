@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 import scipy.sparse as sp
 
-from . import _rows, _run
+from . import _fednmf, _rows, _run
 from ._parts import NEGATIVE, Parts
 
 
@@ -56,26 +56,12 @@ def truth(column: Any) -> np.ndarray:
 
 
 def has_logarithms(X: Any) -> bool:
-    """Whether most of 64 rows have entries ln(1 + c n) with whole numbers n, by the rule of the program (logarithms.rs)."""
+    """Whether X, if it is in memory, looks like logarithms of counts, as the program warns of them."""
     if not sp.issparse(X) and not isinstance(X, np.ndarray):
         return False
-    some = X[np.unique(np.linspace(0, X.shape[0] - 1, 64).astype(int))]
-    rows = [_logarithms(row.data if sp.issparse(row) else row) for row in (some.tocsr() if sp.issparse(some) else some)]
-    return rows.count(True) >= 3 and rows.count(True) > rows.count(False)
-
-
-def _logarithms(row: np.ndarray) -> Optional[bool]:
-    """Of one row; None: its entries may be scaled counts, or are too few to decide."""
-    entries = row[row > 0].astype(float)
-    if entries.size and (entries % 1 == 0).all():
-        return False
-
-    def are_multiples(x: np.ndarray) -> Optional[bool]:
-        x = x / x.min(initial=np.inf)
-        x = x[(x >= 1.5) & (x < 10)]
-        return bool((abs(x - x.round()) <= 0.01 * x).all()) if x.size >= 4 else None
-
-    return None if are_multiples(entries) else are_multiples(np.expm1(entries))
+    # The rule looks at as many rows.
+    some = X[np.unique(np.linspace(0, X.shape[0] - 1, 64).astype(int))] if X.shape[0] else X
+    return _fednmf.has_logarithms(_run.native(_run.canonical(_run.checked(some, dtype=np.float64))))
 
 
 def values(frame: Any, what: str) -> Any:

@@ -57,4 +57,3 @@ class Parts:
     def read(self, first: int, end: int) -> Any:
         """Some rows as the native part takes them."""
         return _run.native(self[first:end])
-

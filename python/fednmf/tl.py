@@ -14,8 +14,8 @@ from . import _annotated
 from ._choose_k import Callback, Consensus, KChoice, SearchMethod
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
-from ._metaprograms import MetaPrograms, metaprograms
 from ._fednmf import __version__
+from ._metaprograms import MetaPrograms, metaprograms
 from ._nmf import NMF, AnyLoss, checked_loss
 from ._parts import Parts
 from ._spectra import spectra, top_lists

@@ -302,6 +302,12 @@ fn batches(m: usize, size: usize) -> Vec<Vec<(usize, usize)>> {
     batches.map(|batch| batch.into_iter().map(|rows| (rows.start, rows.end)).collect()).collect()
 }
 
+#[pyfunction]
+fn has_logarithms(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let held = [Given::<f64>::of(given)?];
+    fednmf::has_logarithms(views(&held)?.swap_remove(0)).map_err(|e| raise(&e))
+}
+
 /// What to try, apart from the matrix.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -433,6 +439,7 @@ fn _fednmf(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(project, module)?)?;
     module.add_function(wrap_pyfunction!(online_step, module)?)?;
     module.add_function(wrap_pyfunction!(batches, module)?)?;
+    module.add_function(wrap_pyfunction!(has_logarithms, module)?)?;
     module.add_function(wrap_pyfunction!(choose_k, module)?)?;
     module.add_function(wrap_pyfunction!(methods, module)?)
 }

@@ -250,6 +250,17 @@ pub fn project<T: Real>(
     context.install(|| project_on_threads(matrix, v, beta, Penalty { l1, l2 }, min_gain))
 }
 
+/// Whether most rows of a matrix are logarithms of counts, for which the Kullback-Leibler divergence is not made.
+///
+/// # Errors
+/// If an entry is negative or not finite.
+pub fn has_logarithms<T: Real>(matrix: MatrixView<'_, T>) -> Result<bool> {
+    // SAFETY: the block is dropped before this function returns.
+    #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
+    let block = unsafe { matrix.unbounded() }?.checked_block()?;
+    Ok(fednmf_driver::has_logarithms(&block))
+}
+
 fn project_on_threads<T: Real>(
     matrix: MatrixView<'_, T>,
     v: &ArrayView2<'_, T>,

@@ -31,7 +31,7 @@ use fednmf_methods::registry;
 
 pub use estimator::{Estimator, OneMatrix, Parties};
 pub use federated::{Federated, FederatedFit, Noise, SecureSums};
-pub use fit::{Decision, Edge, Factor, Fit, Sent, project};
+pub use fit::{Decision, Edge, Factor, Fit, Sent, has_logarithms, project};
 pub use matrix::{Matrix, MatrixView};
 pub use methods::*;
 #[doc(hidden)]

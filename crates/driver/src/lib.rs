@@ -70,7 +70,7 @@ pub use checkpoint::Checkpointer;
 pub use checks::check_size;
 pub use iterate::{Driver, Evaluation, Limits, Observer, Stop, Trajectory};
 pub use load::tell_of_duplicates;
-pub use logarithms::warning_of_logarithms;
+pub use logarithms::{has_logarithms, warning_of_logarithms};
 
 /// Runs a factorisation; returns the exit code. Collective.
 ///

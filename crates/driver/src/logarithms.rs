@@ -16,15 +16,20 @@ const LEAST_MULTIPLES: usize = 4;
 /// How far a multiple may be from a whole number, for rounded entries.
 const TOLERANCE: f64 = 0.01;
 
-/// A warning if a run minimises the Kullback-Leibler divergence, and most rows have entries ln(1 + c n) with whole
-/// numbers n, as prepared counts of cells do. `block` is the untransposed block of this rank; nothing is sent.
-pub fn warning_of_logarithms<T: Real>(measure: Measure, block: Option<&Block<T>>) -> Option<String> {
-    let block = block.filter(|_| measure == Measure::Divergence)?;
+/// Whether most rows of a block have entries ln(1 + c n) with whole numbers n, as prepared counts of cells do.
+pub fn has_logarithms<T: Real>(block: &Block<T>) -> bool {
     let rows = block.shape().0;
     let seen = ROWS.min(rows);
     let found: Vec<bool> = (0..seen).filter_map(|i| are_logarithms(&positive(block, i * rows / seen))).collect();
     let count = found.iter().filter(|logarithms| **logarithms).count();
-    (count >= LEAST_ROWS && 2 * count > found.len()).then(|| {
+    count >= LEAST_ROWS && 2 * count > found.len()
+}
+
+/// A warning if a run minimises the Kullback-Leibler divergence of logarithms. `block` is the untransposed block of this rank;
+/// nothing is sent.
+pub fn warning_of_logarithms<T: Real>(measure: Measure, block: Option<&Block<T>>) -> Option<String> {
+    let block = block.filter(|_| measure == Measure::Divergence)?;
+    has_logarithms(block).then(|| {
         "the Kullback-Leibler divergence is for counts, and the entries look like logarithms of counts (log1p); give \
          the counts, or use the default loss"
             .to_string()
