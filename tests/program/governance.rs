@@ -164,7 +164,7 @@ fn a_proposal_is_what_follows_from_its_parameters() {
         let says = refused(&stage, "b", &format!("{run} --approved {}", approval.display()));
         assert!(says.contains("follow from its parameters"), "{what}: {says}");
     }
-    // What is shown gives the terminal no orders, and no line that is none.
+    // Control characters are escaped, so no line can be forged.
     let mut document = honest;
     for name in ["feature_type", "x\u{1b}[1A\n  --secure-sum true\ny"] {
         document["parameters"][name] = "A\u{1b}[1A\u{1b}[2K\r\n  --secure-sum true\nB".into();

@@ -33,11 +33,11 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 const LEAST: usize = 30;
 
 /// The text with its long lines broken between words. What follows is indented as the line, or as what stands two blanks behind
-/// its first word. Commands are copied, so they stay whole; lines in colour are those of a help, which fit.
+/// its first word. Commands and JSON are copied, so they stay whole; lines in colour are those of a help, which fit.
 pub fn fitted(text: &str, width: usize) -> String {
     let fit = |line: &str| {
         let start = line.trim_start();
-        let is_command = ["fednmf ", "mpirun ", "#", "{"].iter().any(|first| start.starts_with(first));
+        let is_command = ["fednmf ", "mpirun ", "#", "{", "["].iter().any(|first| start.starts_with(first));
         if is_command || line.contains('\x1b') || line.chars().count() <= width {
             return line.to_string();
         }

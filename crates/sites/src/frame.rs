@@ -113,7 +113,7 @@ pub fn valid_name(name: &str) -> bool {
         && !name.ends_with(['-', '.'])
 }
 
-/// Text from the other side as it is shown: not endless, and without orders to a terminal.
+/// Text from the other side as it is shown: limited in length, and without control characters.
 pub fn printable(text: &str) -> String {
     fednmf_base::printable::printable(&text.chars().take(1000).collect::<String>())
 }

@@ -83,13 +83,13 @@ pub fn table(messages: &[Message], stream: impl AsFd) -> String {
     list::message_lines(heading, &messages.iter().map(Message::row).collect::<Vec<_>>(), stream)
 }
 
-/// A factorisation as described by the parameters that all sites have in common. All that a proposal says of it follows from them.
-pub struct Common<'a> {
+/// A factorisation as the parameters describe it on which all sites agree. All that a proposal says of it follows from them.
+pub struct AgreedRun<'a> {
     pub method: Arc<dyn ConfiguredMethod>,
     parameters: &'a Map<String, Value>,
 }
 
-impl<'a> Common<'a> {
+impl<'a> AgreedRun<'a> {
     /// `None` if the parameters are not those of a method.
     pub fn of(parameters: &'a Map<String, Value>) -> Option<Self> {
         let method = registry::find(parameters.get("algo")?.as_str()?)?;
@@ -98,7 +98,7 @@ impl<'a> Common<'a> {
             Value::String(text) => Some(text.clone()),
             value => Some(value.to_string()),
         };
-        Some(Common { method: method.recorded(&text), parameters })
+        Some(AgreedRun { method: method.recorded(&text), parameters })
     }
 
     pub fn count(&self, name: &str) -> usize {
@@ -123,7 +123,7 @@ impl<'a> Common<'a> {
 
 /// What decides which messages a run sends.
 struct Sent<'a> {
-    run: &'a Common<'a>,
+    run: &'a AgreedRun<'a>,
     method: &'a dyn ConfiguredMethod,
     description: &'static Description,
     masked: bool,
@@ -132,7 +132,7 @@ struct Sent<'a> {
 }
 
 impl<'a> Sent<'a> {
-    fn of(run: &'a Common<'a>) -> Self {
+    fn of(run: &'a AgreedRun<'a>) -> Self {
         let (method, description) = (&*run.method, run.method.description());
         let (masked, noised) = (method.masks_sums(), method.groups().is_noised());
         Sent { run, method, description, masked, noised, evaluates: run.count("eval_every") > 0 }

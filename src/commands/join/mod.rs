@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_others_give_a_terminal_no_orders() {
+    fn control_characters_in_settings_of_others_are_escaped() {
         let text = "A\u{1b}[2K\nerror: x";
         assert!(!shown(Some(&json!(text))).contains(char::is_control) && !typed(text).contains(char::is_control));
         assert!(!shown(Some(&json!({ text: [text] }))).contains(char::is_control));

@@ -22,7 +22,7 @@ use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Authority, Identity, Signed};
 
 use super::messages;
-use super::messages::{Common, Message};
+use super::messages::{AgreedRun, Message};
 use super::policy::Policy;
 use super::work::Work;
 use super::{shown, typed};
@@ -110,7 +110,7 @@ impl Proposal {
 
     /// The proposal with these parameters; `None` if they are of nothing that sites take part in.
     fn following(parameters: Map<String, Value>, rules: Option<Policy>) -> Option<Proposal> {
-        let (description, messages, limits, budget) = if let Some(run) = Common::of(&parameters) {
+        let (description, messages, limits, budget) = if let Some(run) = AgreedRun::of(&parameters) {
             (run.method.description(), run.messages(), Limits::of(&run), Budget::of(&run))
         } else {
             let (description, sent) = match &parameters {
@@ -191,7 +191,7 @@ impl Proposal {
 
 impl Budget {
     /// That of a run; `None` without noise.
-    fn of(run: &Common) -> Option<Budget> {
+    fn of(run: &AgreedRun) -> Option<Budget> {
         let (description, dp) = (run.method.description(), run.method.groups().dp.filter(|dp| dp.is_on())?);
         Some(Budget {
             epsilon: dp.epsilon.given(),
@@ -212,7 +212,7 @@ impl Budget {
 
 impl Limits {
     /// Those of a run; `None` if noise takes their place, or the method has none.
-    fn of(run: &Common) -> Option<Limits> {
+    fn of(run: &AgreedRun) -> Option<Limits> {
         let (method, groups) = (&run.method, run.method.groups());
         let params = groups.disclosure.filter(|_| !groups.dp.is_some_and(|dp| dp.is_on()))?;
         let duration = Duration { iterations: run.count("max_iters"), eval_every: run.count("eval_every") };

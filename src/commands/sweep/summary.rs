@@ -82,8 +82,8 @@ impl Summary<'_> {
             "points": self.points, "heldout_measure": held_out.map(|point| point.heldout_measure().key()),
             "recommended": choice.map(|c| c.k), "reasons": choice.map(|c| &c.reasons),
             "warnings": choice.map(|c| &c.warnings), "recommendation": self.recommendation(),
-            "resample": self.sweep.args.resample, "criterion": self.sweep.args.criterion, "consensus": self.consensus, "next_command": self.next(),
-            "scale_divisor": self.divisor,
+            "resample": self.sweep.args.resample, "criterion": self.sweep.args.criterion, "consensus": self.consensus,
+            "next_command": self.next(), "scale_divisor": self.divisor,
         })
     }
 

@@ -174,8 +174,8 @@ pub fn file_of_rows(files: &[PlacedFile], transpose: bool) -> Option<&MatrixFile
     Some(file).filter(|file| file.stores_lines(transpose))
 }
 
-/// Reads rows of a file that is stored by rows, so many that all ranks have about as many entries: usually they are its block. Also
-/// returns the cuts between the ranks. `None` for other files.
+/// Reads this rank's share of a file that is stored by rows, cut so that all ranks have about as many entries. Usually these rows are
+/// its block. Also returns the cuts between the ranks. `None` for other files.
 fn read_rows<T: Real>(
     files: &[PlacedFile],
     request: &Request,

@@ -155,9 +155,9 @@ impl KlParams {
     }
 }
 
-/// The start. By size it is that of the best of several samples, also for sparse data and short dimensions: the iterations on the sample are those
-/// of HALS, which cost a fraction of an update for a divergence. Their number does not depend on whether the data are sparse. From a
-/// compressed start with many components, updates for some data change little for hundreds of iterations.
+/// The start. By size it is that of the best of several samples, also for sparse data and short dimensions: the iterations on a
+/// sample are those of HALS, which cost a fraction of an update for a divergence. Their number does not depend on whether the data
+/// are sparse. From a compressed start with many components, updates for some data change little for hundreds of iterations.
 fn choose_start(init: &InitParams, sizes: &Sizes, sparse: bool) -> Start {
     let by_size = init.init == Init::BySize && sizes.k <= sizes.m.min(sizes.n);
     if by_size || init.init == Init::Sampled {
