@@ -77,6 +77,13 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let (m, n, k) = matched.sizes();
     let mut progress = Progress::new(comm.is_root(), None);
     matched.print_notes(&mut progress);
+    if run.columns_ignored > 0 {
+        progress.warn(&format!(
+            "'fednmf project' ignored {} of these {n} columns, which the old factors lack; the error counts them too, with a \
+             fit of zero",
+            run.columns_ignored
+        ));
+    }
     let streaming = match () {
         () if run.has_missing() => Err("missing entries need the whole matrix in memory".to_string()),
         () if run.is_boolean() => Err("Boolean factors need the whole matrix in memory".to_string()),

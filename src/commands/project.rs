@@ -34,7 +34,7 @@ use fednmf_methods::shared::missing::Observed;
 use crate::cli::parameters::Group;
 
 use super::matched_input::{Common, Order, StoredFactors, spec_of, whole};
-use super::provenance::METHOD_OF_V;
+use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V};
 
 /// `fednmf project`.
 #[derive(Debug, Args)]
@@ -221,7 +221,10 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             Piece::shared("U", m, matrix.rows.start, u.view()),
             Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..])),
         ];
-        let about = attributes_of(args, &factors, (m, n), k, error);
+        let mut about = attributes_of(args, &factors, (m, n), k, error);
+        if let Some(ignored) = common.filter(|_| !keeps_v).map(Common::ignored).filter(|ignored| *ignored > 0) {
+            about.insert(COLUMNS_IGNORED.into(), ignored.into());
+        }
         matrices::write_factors(comm, path, &pieces, &about, &annotations)?;
     }
     if let Some(note) = divergence.and_then(|(_, x)| metrics::note_infinite(run.beta.unwrap_or(1.0), x)) {
@@ -235,7 +238,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             }
             if let Some(common) = common {
                 all["columns_missing"] = common.missing().into();
-                all["columns_ignored"] = common.ignored().into();
+                all[COLUMNS_IGNORED] = common.ignored().into();
             }
             print_line(&all.to_string())?;
         } else {

@@ -22,6 +22,9 @@ use fednmf_methods::shared::regularization::RegularizationParams;
 /// The attribute of projected factors that names the method of the run that V is from.
 pub const METHOD_OF_V: &str = "method_of_v";
 
+/// The attribute of projected factors that counts the columns of the new matrix which V lacks: the projection ignored them.
+pub const COLUMNS_IGNORED: &str = "columns_ignored";
+
 /// The parameters of a run that determine the matrix that was factorised.
 #[derive(Debug, Clone)]
 pub struct Provenance {
@@ -61,6 +64,8 @@ pub struct Provenance {
     sparse: Option<bool>,
     /// Digests of the names of rows and columns in the run, where entries were left out by their place.
     order: [Option<String>; 2],
+    /// How many columns the projection ignored.
+    pub columns_ignored: u64,
     /// Rows and columns of the matrix of the run.
     shape: [Option<u64>; 2],
 }
@@ -128,6 +133,7 @@ impl Provenance {
             missing,
             marks: text(MARKS),
             order: [ROW_ORDER, COLUMN_ORDER].map(text),
+            columns_ignored: attributes.get(COLUMNS_IGNORED).and_then(Value::as_u64).unwrap_or(0),
             shape: ["m", "n"].map(|name| attributes.get(name).and_then(Value::as_u64)),
             sparse: parameter(HELD_OUT_OF_SPARSE).map(|sparse| *sparse == true || *sparse == 1),
         })

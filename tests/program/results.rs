@@ -589,6 +589,9 @@ fn new_rows_have_the_columns_that_their_names_say() {
                 let there = of.map_or_else(|| ndarray::Array1::zeros(2), |of| v.row(of).to_owned());
                 assert_eq!(own.row(row), there);
             }
+            let line = format!("evaluate {} --input {}", at("p.h5").display(), at("named.csv").display());
+            let told = fednmf(ranks, &line).run().stderr;
+            assert!(told.contains("ignored 2 of these 5 columns"), "{told}");
         }
         let (zeros, ..) = project(1, "zeros.csv", "");
         assert!((&zeros - &expected).iter().any(|x| x.abs() > 1e-2), "a missing column is no column of zeros");

@@ -130,7 +130,8 @@ pub(super) fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations
         (false, true) => true,
         (false, false) => {
             return Err(Error::input(format!(
-                "--add-to {shown}: has {observations} observations and {variables} variables, but the matrix is {m} x {n}"
+                "--add-to {shown}: has {observations} observations and {variables} variables, but the matrix is {m} x {n}; \
+                 use --output for a file of its own"
             )));
         }
     };

@@ -185,7 +185,8 @@ impl Report<'_> {
         self.recommendation(&mut out);
         let _ = writeln!(
             out,
-            "\nto paste (for {} iterations: memory with a tenth to spare, twice the time and ten minutes):\n{}",
+            "\nto paste{} (for {} iterations: memory with a tenth to spare, twice the time and ten minutes):\n{}",
+            if self.recommended.basis == Basis::Parties { ", where one batch job runs all parties" } else { "" },
             request.max_iters,
             self.sbatch()
         );
@@ -284,7 +285,10 @@ impl Report<'_> {
                 format!("the most whose efficiency in memory is at least {percent:.0} %; no time is predicted")
             }
             Basis::Time => format!("the most whose efficiency is at least {percent:.0} %; they need little memory"),
-            Basis::Parties => "one for each party; no time is predicted".to_string(),
+            Basis::Parties => {
+                out.push_str("Each party is one rank, or one site of 'fednmf join'; more ranks have nothing to do.\n");
+                return;
+            }
         };
         let ranks = counted(used.ranks, "rank", "ranks");
         let _ = writeln!(out, "recommended: {ranks}, {why}\n{}", describe_utilization(used));
