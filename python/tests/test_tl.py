@@ -193,6 +193,10 @@ def test_samples_of_a_matrix_in_parts_are_factorised(cells, tmp_path):
 
 
 def test_what_needs_the_matrix_in_memory_says_so(cells, tmp_path):
+    def directory(name):
+        (tmp_path / name).mkdir()
+        return tmp_path / name
+
     backed = in_parts(cells, "backed", tmp_path)
     for call in (
         lambda: fednmf.tl.nmf(backed, 3, beta_loss=0.5),
@@ -206,11 +210,11 @@ def test_what_needs_the_matrix_in_memory_says_so(cells, tmp_path):
     columns = cells.copy()
     columns.X = columns.X.tocsc()
     with pytest.raises(ValueError, match="by columns.*CSR"):
-        fednmf.tl.nmf(in_parts(columns, "backed", tmp_path), 3)
+        fednmf.tl.nmf(in_parts(columns, "backed", directory("columns")), 3)
     negative = cells.copy()
     negative.X[80, 3] = -1
     with pytest.raises(ValueError, match="adata.X has negative entries"):
-        fednmf.tl.nmf(in_parts(negative, "backed", tmp_path), 3)
+        fednmf.tl.nmf(in_parts(negative, "backed", directory("negative")), 3)
 
 
 def test_what_goes_wrong_while_rows_are_read_is_raised(cells, monkeypatch):
