@@ -184,7 +184,7 @@ impl ExactParams {
         let product = if self.reads_once((kernel, sparse), (m, n), (pr, pc), (k, word)) { n } else { 0 };
         cost.factors = workload.bytes((owned * (own_u + own_v) + copies * whole + product + 3 * k) * k);
         let start = Start::choose(&self.init.init, &Sizes { m, n, entries: all, k }, sparse);
-        cost.start = start.bytes(k, (m, n), [own_u, own_v], copies * whole, word);
+        cost.start = start.bytes(workload, [own_u, own_v], copies * whole);
         cost
     }
 

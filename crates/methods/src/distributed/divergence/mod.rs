@@ -185,14 +185,14 @@ fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ra
     // The start is computed on a grid of rows, in which the whole V is gathered, twice if its memory order changes.
     let gathered = if ranks > 1 { if sparse { n } else { 2 * n } } else { 0 };
     let start = choose_start(init, &Sizes { m, n, entries: stored, k }, sparse);
-    cost.start = start.bytes(k, (m, n), [rows, cols], gathered, word);
+    cost.start = start.bytes(workload, [rows, cols], gathered);
     if let Start::Sampled(sample) = start
         && sample.tries > 1
     {
-        // The lines of the trials in both blocks with their factors, and the best start.
+        // The lines of the trials in both blocks with their factors, and the last and the best start.
         let (short, long, lines) = (m.min(n), m.max(n), sample.drawn(m.max(n)));
         let own = 3 * (lines.div_ceil(ranks) + short.div_ceil(ranks));
-        let factors = workload.bytes((own + lines + short + rows + cols) * k);
+        let factors = workload.bytes((own + lines + short + 2 * (rows + cols)) * k);
         cost.start += cost.data * lines as f64 / long as f64 + factors;
     }
     cost.caveat("the flops are those of the printed formulas; no kernel counts them");

@@ -3,6 +3,7 @@
 use super::compressed;
 use super::low_rank::LowRankParams;
 use super::sampled::{self, Sample};
+use crate::cost::Workload;
 use crate::parameters::Init;
 use crate::shared::sizes::Sizes;
 
@@ -197,16 +198,17 @@ impl Start {
         products + 6.0 * rows * l * l + iterations as f64 * compressed_flops(effort, sizes)
     }
 
-    /// Peak memory in bytes that a rank allocates to compute the start for an m × n matrix. It owns `own` rows of U and of
-    /// V and gathers `gathered` rows (of all copies); a number has `word` bytes. Starts that are not computed need only the
-    /// factors.
-    pub fn bytes(self, k: usize, (m, n): (usize, usize), own: [usize; 2], gathered: usize, word: usize) -> f64 {
+    /// Peak memory in bytes that a rank allocates to compute the start. It owns `own` rows of U and of V and gathers `gathered`
+    /// rows (of all copies). Starts that are not computed need only the factors.
+    pub fn bytes(self, workload: &Workload, own: [usize; 2], gathered: usize) -> f64 {
+        let Workload { m, n, k, word, .. } = *workload;
         if let Start::Sampled(sample) = self {
             let [short, long] = if m < n { own } else { [own[1], own[0]] };
             let lines = (sample.lines * long).div_ceil(m.max(n).max(1));
             // The sample, all of whose columns this rank may own, and its factors; then the factors of all data.
-            let sampled = lines * m.min(n) + 3 * k * (lines + short);
-            return (word * (sampled + k * (2 * (short + long) + gathered))) as f64;
+            let rows = if m < n { m } else { lines };
+            let sampled = workload.block(rows, workload.part(lines, m.min(n)));
+            return sampled + workload.bytes(k * (3 * (lines + short) + 2 * (short + long) + gathered));
         }
         let (Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. }) = self else { return 0.0 };
         const WIDE: usize = size_of::<f64>();
@@ -296,7 +298,9 @@ mod tests {
     fn only_a_computed_start_needs_memory_of_its_own() {
         let sizes = Sizes { m: 1000, n: 400, entries: 4e5, k: 10 };
         let bytes = |init: Init, word| {
-            Start::choose(&init, &sizes, false).bytes(sizes.k, (sizes.m, sizes.n), [500, 200], 1600, word)
+            let workload =
+                Workload { m: 1000, n: 400, stored: 4e5, sparse: false, k: 10, parties: None, word, traffic: None };
+            Start::choose(&init, &sizes, false).bytes(&workload, [500, 200], 1600)
         };
         assert_eq!((bytes(Init::Random, 8), bytes(Init::File("x.h5".into()), 8)), (0.0, 0.0));
         // l = 20: two copies of the 700 own rows, a send buffer of as many, and the gathered rows.
