@@ -142,7 +142,7 @@ fn a_proposal_is_what_follows_from_its_parameters() {
     type Lie = fn(&mut Value);
     let lies: [(&str, Lie); 6] = [
         ("protection", |it| it["messages"][1]["protection"] = "masked: only the sum of all parties can be read".into()),
-        ("reader", |it| it["messages"][1]["read_by"] = "nobody: a sum".into()),
+        ("reader", |it| it["messages"][1]["read_by"] = "nobody: a share".into()),
         ("message", |it| drop(it["messages"].as_array_mut().unwrap().pop())),
         ("limits", |it| it["limits"]["least"] = 100_000.into()),
         ("budget", |it| {
@@ -265,7 +265,7 @@ fn a_proposal_has_the_messages_of_its_run() {
                 .any(|words| field(message, "when").contains(words));
             assert!(!refers && !field(message, "size").contains("the same"), "{words}: {message}");
             let sum = field(message, "payload") == "Masked";
-            assert_eq!(field(message, "read_by").starts_with("nobody: a sum"), sum, "{words}: {message}");
+            assert_eq!(field(message, "read_by").starts_with("all sites: only the sum"), sum, "{words}: {message}");
         }
         proposed.retain(|[kind, ..]| kind != "control");
         let missing: Vec<_> = sent.difference(&proposed).collect();
@@ -302,7 +302,7 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         "  sites in a run: at least 3\n  rows of each site: at least 12\n  risks that may be accepted: none",
         "required options: --dp",
         "masked and noised",
-        "nobody: a sum",
+        "all sites: only the sum",
     ] {
         assert!(told.contains(words), "{words}: {told}");
     }

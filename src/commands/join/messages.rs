@@ -44,7 +44,7 @@ impl Message {
     /// A message of a table, under this protection.
     pub fn new(w: &MessageSpec, protection: String) -> Message {
         let read_by = match w.payload {
-            Payload::Masked => "nobody: a sum",
+            Payload::Masked => "all sites: only the sum",
             Payload::Shares => "nobody: a share",
             Payload::Ciphertext => "one site",
             _ if w.to_one => "one site",
@@ -83,7 +83,7 @@ pub fn table(messages: &[Message], stream: impl AsFd) -> String {
     list::message_lines(heading, &messages.iter().map(Message::row).collect::<Vec<_>>(), stream)
 }
 
-/// A factorisation as the parameters describe it on which all sites agree. All that a proposal says of it follows from them.
+/// A factorisation, described by the parameters that all sites agree on. All that a proposal says of it follows from them.
 pub struct AgreedRun<'a> {
     pub method: Arc<dyn ConfiguredMethod>,
     parameters: &'a Map<String, Value>,
