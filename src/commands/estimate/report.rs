@@ -185,9 +185,12 @@ impl Report<'_> {
         self.recommendation(&mut out);
         let _ = writeln!(
             out,
-            "\nto paste{} (for {} iterations: memory with a tenth to spare, twice the time and ten minutes):\n{}",
+            "\nto paste{} (memory with a tenth to spare{}):\n{}",
             if self.recommended.basis == Basis::Parties { ", where one batch job runs all parties" } else { "" },
-            request.max_iters,
+            match self.seconds() {
+                Some(_) => format!("; for {} iterations twice the time and ten minutes", request.max_iters),
+                None => "; add --time, which is not predicted".to_string(),
+            },
             self.sbatch()
         );
         out
