@@ -57,10 +57,10 @@ def truth(column: Any) -> np.ndarray:
 
 def has_logarithms(X: Any) -> bool:
     """Whether X, if it is in memory, looks like logarithms of counts, as the program warns of them."""
-    if not sp.issparse(X) and not isinstance(X, np.ndarray):
+    if not sp.issparse(X) and not isinstance(X, np.ndarray) or not X.shape[0]:
         return False
     # The rule looks at as many rows.
-    some = X[np.unique(np.linspace(0, X.shape[0] - 1, 64).astype(int))] if X.shape[0] else X
+    some = X[np.unique(np.linspace(0, X.shape[0] - 1, 64).astype(int))]
     return _fednmf.has_logarithms(_run.native(_run.canonical(_run.checked(some, dtype=np.float64))))
 
 

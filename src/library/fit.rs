@@ -250,7 +250,7 @@ pub fn project<T: Real>(
     context.install(|| project_on_threads(matrix, v, beta, Penalty { l1, l2 }, min_gain))
 }
 
-/// Whether most rows of a matrix are logarithms of counts, for which the Kullback-Leibler divergence is not made.
+/// Whether most rows of a matrix are logarithms of counts, for which the Kullback-Leibler divergence is not meant.
 ///
 /// # Errors
 /// If an entry is negative or not finite.
