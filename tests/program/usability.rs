@@ -313,6 +313,24 @@ fn each_command_has_a_man_page() {
     fednmf(0, "man --output").arg(dir.path().join("none")).refused(&["--output", "cannot be written"]);
 }
 
+/// Names of a file cannot write over what a person reads, and reach a pipe as they are.
+#[test]
+fn control_characters_of_names_are_escaped_on_a_terminal() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(file("x.csv"), "id,a\u{1b}[2K,b\nr,1,2\ns\u{202e},3,1\nt,2,2\n").unwrap();
+    let run = fednmf(0, "--algo hals -k 1 -q --input").arg(file("x.csv")).arg("--output").arg(file("f.h5"));
+    assert_eq!(run.run().code, Some(0));
+    for (command, raw, escaped) in [("top", "a\u{1b}[2K", "a\\u{1b}[2K"), ("clusters", "s\u{202e}", "s\\u{202e}")] {
+        let line = format!("{} {command} {}", env!("CARGO_BIN_EXE_fednmf"), file("f.h5").display());
+        let done = std::process::Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
+        let shown = String::from_utf8(done.stdout).unwrap();
+        assert!(shown.contains(escaped) && !shown.contains(raw), "{shown:?}");
+        let piped = fednmf(0, command).arg(file("f.h5")).run().stdout;
+        assert!(piped.contains(raw) && !piped.contains(escaped), "{piped:?}");
+    }
+}
+
 #[test]
 fn colours_are_there_when_asked_for() {
     let says = |line: &str, no_color: &str| fednmf(0, line).env("NO_COLOR", no_color).run().stderr;
