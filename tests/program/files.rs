@@ -1107,3 +1107,21 @@ fn a_zarr_store_is_refused_with_advice() {
         fednmf(0, "-k 2 --input").arg(&store).refused(&[name, "is a directory of zarr", "write_h5ad"]);
     }
 }
+
+#[test]
+fn a_generated_matrix_is_the_same_in_every_format() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let u = |name: &str| {
+        let generated = fednmf(0, "generate sparse,m=700,n=50,density=0.1 --output").arg(file(name)).run();
+        assert_eq!(generated.code, Some(0), "{generated:?}");
+        let run = fednmf(0, "--algo hals -k 3 --max-iters 3 --input").arg(file(name));
+        run.arg("--output").arg(file("f.h5")).ok();
+        matrix(&file("f.h5"), "U")
+    };
+    let first = u("x.npz");
+    for name in ["x.mtx", "x.h5ad"] {
+        assert_eq!(u(name), first, "{name}");
+    }
+    fednmf(0, "generate sparse,m=9,n=5 --output").arg(file("x.npy")).refused(&[".npz, .mtx or .h5ad"]);
+}

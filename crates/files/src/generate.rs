@@ -15,7 +15,7 @@ use fednmf_data::memory;
 use fednmf_data::synthetic::{Generator, Synthetic, SyntheticKind};
 
 use crate::formats::npy::write_marked_header;
-use crate::output::csr::{Array, save_npz};
+use crate::output::csr::{Array, NamedRows, save_h5ad, save_npz};
 use crate::output::own_mark::{MARK, seal};
 use crate::output::targets;
 
@@ -23,7 +23,11 @@ use crate::output::targets;
 const STEP: usize = 256;
 
 /// Writes a matrix.
-type Writer = fn(&Synthetic, BufWriter<File>, &mut Progress<'_>) -> Result<BufWriter<File>>;
+enum Writer {
+    /// As the bytes of a file.
+    Bytes(fn(&Synthetic, BufWriter<File>, &mut Progress<'_>) -> Result<BufWriter<File>>),
+    Anndata,
+}
 
 /// Called with the completed fraction; an error ends the work.
 type Progress<'a> = dyn FnMut(f64) -> Result<()> + 'a;
@@ -43,10 +47,11 @@ impl Format {
     /// The format for a file's extension, if it suits this kind of matrix.
     fn of(output: &Path, sparse: bool) -> Option<Format> {
         match (output.extension()?.to_str()?, sparse) {
-            ("npy", false) => Some(Format { write: npy, by_columns: false, entry: 8, row: 0 }),
-            ("mtx", false) => Some(Format { write: array, by_columns: true, entry: 2, row: 0 }),
-            ("mtx", true) => Some(Format { write: coordinate, by_columns: false, entry: 6, row: 0 }),
-            ("npz", true) => Some(Format { write: npz, by_columns: false, entry: 12, row: 8 }),
+            ("npy", false) => Some(Format { write: Writer::Bytes(npy), by_columns: false, entry: 8, row: 0 }),
+            ("mtx", false) => Some(Format { write: Writer::Bytes(array), by_columns: true, entry: 2, row: 0 }),
+            ("mtx", true) => Some(Format { write: Writer::Bytes(coordinate), by_columns: false, entry: 6, row: 0 }),
+            ("npz", true) => Some(Format { write: Writer::Bytes(npz), by_columns: false, entry: 12, row: 8 }),
+            ("h5ad", true) => Some(Format { write: Writer::Anndata, by_columns: false, entry: 12, row: 8 }),
             _ => None,
         }
     }
@@ -82,27 +87,32 @@ impl Format {
     }
 }
 
-/// Writes a synthetic matrix: dense kinds to `.npy` or `.mtx`, sparse ones to `.npz` or `.mtx`. The file gets its name when
+/// Writes a synthetic matrix: dense kinds to `.npy` or `.mtx`, sparse ones to `.npz`, `.mtx` or `.h5ad`. The file gets its name when
 /// it is complete; an error of `progress` ends the work.
 ///
 /// # Errors
 /// If the extension does not fit the kind of matrix, memory or disk space is insufficient, or the file cannot be written.
 pub fn generate(spec: &Synthetic, output: &Path, progress: &mut Progress<'_>) -> error::Result<()> {
     let Some(format) = Format::of(output, spec.sparse()) else {
-        let (what, other) = if spec.sparse() { ("sparse", ".npz") } else { ("dense", ".npy") };
+        let (what, others) = if spec.sparse() { ("sparse", ".npz, .mtx or .h5ad") } else { ("dense", ".npy or .mtx") };
         return Err(Error::input(format!(
-            "{}: a {what} matrix is written to {other} or .mtx; use one of these extensions",
+            "{}: a {what} matrix is written to {others}; use one of these extensions",
             output.display()
         )));
     };
     format.check_memory(spec)?;
     format.check_space(spec, output)?;
+    let Writer::Bytes(write) = format.write else { return anndata(spec, output, progress) };
     let written = unfinished::replace(output, Access::Default, |file| {
-        let to = (format.write)(spec, BufWriter::with_capacity(1 << 20, file.try_clone()?), progress)?;
+        let to = write(spec, BufWriter::with_capacity(1 << 20, file.try_clone()?), progress)?;
         to.into_inner().map_err(std::io::IntoInnerError::into_error)?;
         seal(file)
     });
-    written.map_err(|e| Error::failed(format!("{}: cannot be written: {e}; check the free space", output.display())))
+    written.map_err(|e| unwritable(output, &e))
+}
+
+fn unwritable(output: &Path, e: &std::io::Error) -> Error {
+    Error::failed(format!("{}: cannot be written: {e}; check the free space", output.display()))
 }
 
 fn npy(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
@@ -163,17 +173,23 @@ fn coordinate(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress
     Ok(to)
 }
 
-/// Writes a CSR matrix. The matrix is generated once per array.
-fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
-    let mut starts = vec![0u64; spec.m + 1];
-    entries(spec, &mut |part| progress(part / 3.0), |i, _, _| {
+/// Where each row of a CSR matrix begins, and the number of entries.
+fn starts(spec: &Synthetic, progress: &mut Progress<'_>) -> Result<Vec<i64>> {
+    let mut starts = vec![0; spec.m + 1];
+    entries(spec, progress, |i, _, _| {
         starts[i + 1] += 1;
         Ok(())
     })?;
     for i in 0..spec.m {
         starts[i + 1] += starts[i];
     }
-    save_npz(to, (spec.m, spec.n, starts[spec.m]), |array, to| match array {
+    Ok(starts)
+}
+
+/// Writes a CSR matrix. The matrix is generated once per array.
+fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
+    let starts = starts(spec, &mut |part| progress(part / 3.0))?;
+    save_npz(to, (spec.m, spec.n, starts[spec.m] as u64), |array, to| match array {
         Array::Starts => starts.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())),
         Array::Columns => {
             entries(spec, &mut |part| progress((1.0 + part) / 3.0), |_, j, _| to.write_all(&(j as i32).to_le_bytes()))
@@ -181,5 +197,35 @@ fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut Progress<'_>) -> Re
         Array::Values => {
             entries(spec, &mut |part| progress((2.0 + part) / 3.0), |_, _, value| to.write_all(&value.to_le_bytes()))
         }
+    })
+}
+
+/// Writes a CSR matrix as the `X` of an AnnData file.
+fn anndata(spec: &Synthetic, output: &Path, progress: &mut Progress<'_>) -> error::Result<()> {
+    let starts = starts(spec, &mut |part| progress(part / 2.0)).map_err(|e| unwritable(output, &e))?;
+    let rows = NamedRows { cols: spec.n, starts: &starts, row_names: None, column_names: None };
+    save_h5ad(output, &rows, Access::Default, &mut |push| {
+        let (mut columns, mut values) = (Vec::new(), Vec::new());
+        let (mut last, mut failed) = (0, None);
+        let done = entries(spec, &mut |part| progress(0.5 + part / 2.0), |i, j, value| {
+            if i >= last + STEP {
+                push(&columns, &values).map_err(|e| {
+                    let text = e.to_string();
+                    failed = Some(e);
+                    std::io::Error::other(text)
+                })?;
+                columns.clear();
+                values.clear();
+                last = i;
+            }
+            columns.push(j as i32);
+            values.push(value);
+            Ok(())
+        });
+        if let Some(e) = failed {
+            return Err(e);
+        }
+        done.map_err(|e| unwritable(output, &e))?;
+        push(&columns, &values)
     })
 }
