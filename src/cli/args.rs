@@ -33,6 +33,7 @@ use crate::commands::{approve::ApproveArgs, join::JoinArgs, keygen::KeygenArgs, 
     about = "Nonnegative and Boolean matrix factorisation over MPI ranks and private parties: M (m x n) into U V' with \
              U (m x k) and V (n x k)\n\n  fednmf --input counts.mtx -k 20 --output factors.h5\n  mpirun -n 16 fednmf \
              --input images.npy -k 40 --trace run.jsonl",
+    override_usage = "fednmf FILE [OPTIONS]\n       fednmf COMMAND [OPTIONS]",
     after_help = "'fednmf --algo NAME --help' shows the options of a method too, and 'fednmf list' all methods.\n\
                   If an option is given twice, the last one counts, so that scripts can have defaults; the values of a list \
                   are joined.\n\
@@ -89,7 +90,7 @@ pub enum Command {
         /// synthetic:KIND,key=value,... (the word synthetic: may be left out): planted, blocks, tiles, sparse,
         /// exponential or graph, with noise unless noise=0
         spec: String,
-        /// The file; its name says the format: .npy or .mtx for a dense matrix, .npz (SciPy) or .mtx for a sparse one
+        /// The file; its name says the format: .npy or .mtx for a dense matrix, .npz (SciPy), .mtx or .h5ad for a sparse one
         #[arg(short = 'o', long, value_name = "FILE")]
         output: PathBuf,
     },

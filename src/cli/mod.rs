@@ -2,6 +2,7 @@
 //! runs.
 
 mod args;
+mod explain;
 pub mod features;
 mod help;
 mod options;
@@ -19,6 +20,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 
 pub use self::args::{Cli, Command};
+use self::explain::explain;
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
 use fednmf_base::warning;
 use fednmf_comm as comm;
@@ -28,7 +30,6 @@ use fednmf_files::formats::detect;
 use fednmf_files::hdf5_probe;
 use fednmf_files::hdf5_probe::Content;
 use fednmf_files::{InputSpec, Source};
-use fednmf_methods::description::DifferentialPrivacy;
 use fednmf_methods::distributed::auto::{LOSS, with_loss};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
@@ -242,102 +243,6 @@ fn subcommand(words: &[OsString]) -> Option<String> {
     (known && !takes_method).then(|| name.to_string())
 }
 
-/// Names that options have in other programs, and the option here with that meaning. By similarity of letters, clap
-/// would suggest other options.
-const MEANINGS: [(&[&str], &str); 13] = [
-    (&["rank", "r", "dim", "dims", "latent", "factors", "components-number"], "the number of components is -k"),
-    (
-        &["n", "np", "nproc", "ranks", "nodes", "processes", "workers"],
-        "start ranks with mpirun -n N fednmf ..., parties are --parties",
-    ),
-    (&["n-jobs", "jobs", "cores", "num-threads"], "threads of a rank are --threads, ranks are mpirun -n"),
-    (
-        &["iterations", "iters", "n-iter", "max-iter", "niter", "epochs", "steps", "rounds"],
-        "the most iterations are --max-iters",
-    ),
-    (&["method", "algorithm", "alg", "model"], "the method is --algo ('fednmf list' shows all)"),
-    (&["tolerance", "eps", "stop-threshold"], "the tolerance is --tol"),
-    (&["out", "outfile", "out-file", "save", "dest"], "the file of factors is --output"),
-    (&["data", "file", "infile", "matrix", "x"], "the matrix is --input"),
-    (&["random-state", "random-seed", "rng"], "the seed is --seed"),
-    (&["timeout", "max-time", "walltime"], "the limit of the time is --time-limit, in seconds"),
-    (&["beta-loss", "divergence", "objective"], "the loss is --loss"),
-    (&["log", "logfile", "history"], "the history of a run goes to --trace"),
-    (&["clients", "sites", "agents"], "their number is --parties"),
-];
-
-/// Rephrases an error of the parser.
-fn explain(e: &clap::Error, method: &dyn ConfiguredMethod, subcommand: Option<String>) -> Error {
-    let text = |kind| match e.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.as_str()),
-        _ => None,
-    };
-    let option = text(ContextKind::InvalidArg).map(|arg| arg.split([' ', '=']).next().unwrap_or(arg));
-    match (e.kind(), option) {
-        (ErrorKind::UnknownArgument, Some(option)) => {
-            if let Some(foreign) = options::find(option.trim_start_matches('-')) {
-                if let Some(command) = subcommand {
-                    return Error::input(format!(
-                        "{option}: is not an option of fednmf {command}; 'fednmf {command} --help' shows those it has"
-                    ));
-                }
-                return other_method_option(&foreign, method);
-            }
-            if let Some((_, meant)) = MEANINGS.iter().find(|(names, _)| names.contains(&option.trim_start_matches('-')))
-            {
-                return Error::input(format!("{option}: there is no such option; {meant}"));
-            }
-        }
-        (ErrorKind::InvalidValue, Some(option)) => {
-            let value = text(ContextKind::InvalidValue).unwrap_or_default();
-            if let Some(ContextValue::Strings(valid)) = e.get(ContextKind::ValidValue)
-                && !value.is_empty()
-            {
-                return Error::input(format!("{option} {value}: must be one of {}", valid.join(", ")));
-            }
-        }
-        (ErrorKind::ValueValidation, Some(option)) => {
-            let value = text(ContextKind::InvalidValue).unwrap_or_default();
-            if let Some(why) = std::error::Error::source(e) {
-                return Error::input(format!("{option} {value}: {why}"));
-            }
-        }
-        _ => {}
-    }
-    let text = e.render().to_string();
-    Error::input(text.trim_start_matches("error: ").trim_end().to_string())
-}
-
-/// Refuses an option of other methods; ignoring it silently would mislead the user.
-fn other_method_option(option: &options::MethodOption, configured: &dyn ConfiguredMethod) -> Error {
-    let method = configured.description();
-    let takers: Vec<&str> = option.takers().collect();
-    let why = match (configured.why_not(&option.name), method.dp) {
-        (Some(why), _) => format!(": {why}"),
-        (None, DifferentialPrivacy::Refused(why)) if takers.iter().all(|name| takes_dp(name)) => format!(": {why}"),
-        _ => String::new(),
-    };
-    if method.name == registry::AUTO.description().name {
-        return Error::input(format!(
-            "--{}: is not an option of the default method{}; choose one that has it with --algo: {}",
-            option.name,
-            why.replacen(": ", ", ", 1),
-            takers.join(", ")
-        ));
-    }
-    let have = if takers.len() == 1 { "has" } else { "have" };
-    Error::input(format!(
-        "--{}: is not an option of {}{why} ({} {have} it)",
-        option.name,
-        method.name,
-        takers.join(", ")
-    ))
-}
-
-fn takes_dp(name: &str) -> bool {
-    registry::find(name).is_some_and(|entry| entry.description().protects().is_some())
-}
-
 /// The answer to a request that needs neither data nor other ranks; `None` for other requests.
 ///
 /// # Errors
@@ -512,6 +417,26 @@ mod tests {
         assert!(message("fednmf --algo hals --solver pcd").contains("dsanls"));
         assert!(message("fednmf --algo hals --epsilon 1").contains("one domain of trust"));
         assert!(message("fednmf inspect --missing nan x.npy").contains("is not an option of fednmf inspect"));
+    }
+
+    #[test]
+    fn errors_of_the_parser_are_one_line_with_a_cure() {
+        for (line, told) in [
+            ("fednmf --max-iter 5", "--max-iter: there is no such option; the most iterations are --max-iters"),
+            (
+                "fednmf --outputs f.h5",
+                "--outputs: there is no such option; did you mean --output? 'fednmf --help' shows all",
+            ),
+            ("fednmf inspect --zzz x.npy", "--zzz: there is no such option; 'fednmf inspect --help' shows all"),
+            ("fednmf inspect x.npy y.npy", "y.npy: belongs to no option; 'fednmf inspect --help' shows all"),
+            ("fednmf swep", "swep: there is no such command or file; did you mean sweep? 'fednmf --help' shows all"),
+            ("fednmf --resume", "--checkpoint <F.h5>: is missing; 'fednmf --help' shows all"),
+            ("fednmf generate planted,m=5,n=4", "--output <FILE>: is missing; 'fednmf generate --help' shows all"),
+            ("fednmf -o a.h5 --add-to b.h5ad", "--output <F.h5>: cannot be given together with --add-to <F.h5ad>"),
+            ("fednmf --output", "--output <F.h5>: its value is missing"),
+        ] {
+            assert_eq!(parse(words(line)).err().map(|e| e.message).as_deref(), Some(told), "{line}");
+        }
     }
 
     #[test]
