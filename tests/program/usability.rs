@@ -338,3 +338,15 @@ fn colours_are_there_when_asked_for() {
     assert!(!says("--algo halz", "").contains('\x1b') && !says("--color never --algo halz", "").contains('\x1b'));
     fednmf(0, "--color sometimes").refused(&["--color", "auto"]);
 }
+
+#[test]
+fn a_sketch_that_cannot_determine_the_components_is_warned_of() {
+    let told = |line: &str| fednmf(1, line).run().stderr;
+    let input = "--max-iters 2 -k 10 --input synthetic:planted,m=60,n=50,k=3";
+    let warned = told(&format!("--algo dsanls --sketch-size 5,20 {input}"));
+    assert!(warned.contains("5 columns are sketched for the update of U, fewer than the 10 components"), "{warned}");
+    assert!(!warned.contains("update of V"), "{warned}");
+    // All columns are exact, however few they are.
+    let exact = "--algo dsanls -k 10 --max-iters 2 --input synthetic:planted,m=60,n=8,k=3";
+    assert!(!told(exact).contains("are sketched"), "{}", told(exact));
+}

@@ -9,6 +9,7 @@ use fednmf_methods::decision::Decision;
 use fednmf_methods::description::Partition;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
+use fednmf_methods::shared::alternating::Factor;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
 use super::plan::{Planned, divided};
@@ -83,6 +84,7 @@ pub fn too_few_cores(threads: usize) -> Option<String> {
 /// Prints what the method decided and the user may not expect, for an m × n matrix.
 pub fn of_decisions(planned: &Planned, decisions: &[Decision], shape: (usize, usize), progress: &mut Progress) {
     choices(planned, decisions, progress);
+    small_sketches(decisions, planned.spec.k, shape, progress);
     unobserved(decisions, progress);
     held_out(planned, decisions, shape, progress);
 }
@@ -108,6 +110,21 @@ pub fn duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Pr
             counted(iterations, "iteration", "iterations"),
             about(seconds)
         ));
+    }
+}
+
+/// Warns of sketched subproblems with fewer equations than unknowns.
+fn small_sketches(decisions: &[Decision], k: usize, (m, n): (usize, usize), progress: &mut Progress) {
+    for decision in decisions {
+        let &Decision::SketchSize(factor, size) = decision else { continue };
+        let (what, most, factor) = if factor == Factor::U { ("columns", n, "U") } else { ("rows", m, "V") };
+        if size < k.min(most) {
+            progress.warn(&format!(
+                "--sketch-size: {size} {what} are sketched for the update of {factor}, fewer than the {k} components, which they \
+                 cannot determine; use {} or more",
+                2 * k
+            ));
+        }
     }
 }
 
@@ -152,9 +169,9 @@ pub fn without_parties(planned: &Planned) -> String {
         alike.map_or("", |method| method.name)
     };
     format!(
-        "{} has no private parties: the entries of the {{party}} files pass between the ranks in the clear, and U and V are \
-         whole in one file; methods of private rows, such as --algo {}, or columns, such as --algo {}, keep each party's \
-         data with it ('fednmf list')",
+        "{} has no private parties: ranks read entries of each other's {{party}} files, and one file gets all of U and V. If \
+         each owner must keep its data, choose a method of private rows (such as --algo {}) or columns (--algo {}); 'fednmf \
+         list' shows all",
         planned.description().name,
         of(Partition::PartyRows),
         of(Partition::PartyColumns)
