@@ -50,9 +50,14 @@ pub fn start() -> SharedResult<Rc<dyn Transport>> {
 #[cfg(feature = "mpi")]
 fn start_mpi() -> SharedResult<Rc<dyn Transport>> {
     let mpi = Mpi::start()?;
+    let (library, slurm) = match library() {
+        Some(name) if name.contains("Open MPI") => (name, "pmix"),
+        Some(name) => (name, "pmi2"),
+        None => ("another library".into(), "pmix"),
+    };
     let cure = format!(
-        "With Slurm use srun --mpi=pmix (srun --mpi=list shows the choices), otherwise the mpirun of the library that fednmf is \
-         built with; {OVERRIDE}=local runs every process on its own"
+        "fednmf is built with {library}: use its mpirun, or with Slurm srun --mpi={slurm} (srun --mpi=list shows the choices); \
+         {OVERRIDE}=local runs every process on its own"
     );
     let started = match Launch::detect().filter(|_| mpi.size() == 1) {
         Some(Launch { size: Some(size), .. }) if size > 1 => format!("{size} processes"),
