@@ -151,14 +151,19 @@ impl Report<'_> {
         let least = if job.formula { "" } else { "at least " };
         let _ = writeln!(
             out,
-            "memory    {least}{} of data and {} of factors on a rank{}; {} {} in all, program included{}",
+            "memory    {least}{} on a rank for its data, {} for factors",
             size(cost.data),
-            size(cost.factors),
-            if cost.start > 0.0 { format!(", before them {} for the start", size(cost.start)) } else { String::new() },
-            if job.formula { "at most" } else { "about" },
-            size(self.peak()),
-            if *ranks > 1 { format!(", {} on all ranks", size(*ranks as f64 * self.peak())) } else { String::new() }
+            size(cost.factors)
         );
+        if cost.start > 0.0 {
+            let _ = writeln!(out, "          {} for the start, before the factors", size(cost.start));
+        }
+        let most = if job.formula { "at most" } else { "about" };
+        let all = match ranks {
+            1 => String::new(),
+            _ => format!("; {} on all ranks", size(*ranks as f64 * self.peak())),
+        };
+        let _ = writeln!(out, "          {most} {} together with the program{all}", size(self.peak()));
         if let Some(streamed) = self.streamed() {
             let _ = writeln!(
                 out,
@@ -347,11 +352,12 @@ impl Report<'_> {
 /// The least memory of a core in a batch script.
 const LEAST_MEGABYTES: f64 = 256.0;
 
-/// `  64 ranks: efficiency 99 %, memory 3.7 times that of one rank`.
+/// `  64 ranks: efficiency 99 % in time, 27 % in memory (3.7 times that of one rank)`.
 fn describe_utilization(used: &Utilization) -> String {
-    let time = used.time.map_or_else(String::new, |time| format!("efficiency {:.0} %, ", 100.0 * time));
+    let time = used.time.map_or_else(String::new, |time| format!("{:.0} % in time, ", 100.0 * time));
     let ranks = counted(used.ranks, "rank", "ranks");
-    format!("  {ranks}: {time}memory of all {:.1} times that of one rank", 1.0 / used.memory)
+    let (share, times) = (100.0 * used.memory, 1.0 / used.memory);
+    format!("  {ranks}: efficiency {time}{share:.0} % in memory ({times:.1} times that of one rank)")
 }
 
 fn size(x: f64) -> String {

@@ -136,10 +136,13 @@ impl Summary<'_> {
             Some(_) => "They depend on the start: do not read much into single ones.",
             None => "Whether other starts find the same ones is not known.",
         };
-        let warned =
-            if choice.warnings.is_empty() { "" } else { " Other k should be tried first, as the warning says." };
-        let count = if choice.k == 1 { "1 component".to_string() } else { format!("{} components", choice.k) };
-        format!("Use {count}. {found}{warned} The next command computes the final factors:")
+        let count = counted(choice.k, "component", "components");
+        let advice = match choice.warnings.len() {
+            0 => format!("Use {count}."),
+            1 => format!("Read the warning above before you use {count}."),
+            _ => format!("Read the warnings above before you use {count}."),
+        };
+        format!("{advice} {found} The next command computes the final factors:")
     }
 
     /// The run with the recommended k, or without one the sweep to try next.
