@@ -168,11 +168,11 @@ fn methods() -> String {
          messages, the [command line](reference/command-line.md) what the options mean.\n\n## What leaves a rank or a party\n\nWith \
          every method, while loading:\n\n",
     );
-    // The protection of these messages is the same in all methods.
-    let any = registry::descriptions().find(|method| !method.partition.is_private());
-    message_table(&mut out, any, COMMON_MESSAGES.iter());
+    // The protection of these messages is the same in all methods with parties, and in all without.
+    let any = |private| registry::descriptions().find(|method| method.partition.is_private() == private);
+    message_table(&mut out, any(true), COMMON_MESSAGES.iter());
     out.push_str("\nWith the methods without parties also:\n\n");
-    message_table(&mut out, any, RANK_MESSAGES.iter());
+    message_table(&mut out, any(false), RANK_MESSAGES.iter());
     for list::Joint { description, messages } in &list::JOINT {
         let _ = writeln!(out, "\nWith `{}` of the files of parties, from each party:\n", description.name);
         message_table(&mut out, Some(description), messages().into_iter());

@@ -104,8 +104,8 @@ pub struct RunArgs {
           value_parser = parameters::any_number)]
     pub target_error: Option<f64>,
 
-    /// Stop at the end of the iteration in which this time of solving has passed: seconds, or 90s, 30m, 2h; a resumed run
-    /// gets as much again
+    /// Stop at the end of the iteration in which this time of solving has passed: seconds, or as in 90s, 30m, 2h, 1d,
+    /// 01:30:00; a resumed run gets as much again
     #[arg(long, allow_negative_numbers = true, value_name = "TIME", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::duration)]
     pub time_limit: Option<f64>,
@@ -115,7 +115,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Running", value_parser = parameters::whole_number)]
     pub eval_every: Option<usize>,
 
-    /// Seed of all public randomness: start, sketches, held-out entries. Synthetic data have one of their own (seed=N)
+    /// Seed of all random choices that are not secret: start, sketches, held-out entries. Synthetic data have one of their own
+    /// (seed=N)
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed, help_heading = "Running")]
     pub seed: u64,
 

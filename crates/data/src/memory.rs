@@ -65,14 +65,15 @@ impl Node {
         format!("at least {} of memory is needed on {name} (by {ranks} rank{s}), but {free}", size(*need))
     }
 
+    /// What a user can do if the work does not fit.
+    pub fn remedy(&self) -> String {
+        let raise = if self.limited { "raise --memory" } else { "set --memory if more can be used" };
+        format!("use more nodes, a smaller part of the matrix or --precision f32, or {raise}")
+    }
+
     /// The error if the work does not fit.
     pub fn refusal(&self) -> SharedError {
-        let raise = if self.limited { "or raise --memory" } else { "or set --memory if more can be used" };
-        Error::input(format!(
-            "{}; use more nodes, a smaller part of the matrix or --precision f32, {raise}",
-            self.lack()
-        ))
-        .on_all_ranks()
+        Error::input(format!("{}; {}", self.lack(), self.remedy())).on_all_ranks()
     }
 }
 

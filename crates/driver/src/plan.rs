@@ -292,8 +292,8 @@ pub fn storage(
     match besides_panels {
         Ok(besides_panels) => Ok(Storage::Streamed { lack, besides_panels }),
         Err(why) => Err(Error::input(format!(
-            "{lack}; the rows cannot be read from the file in each iteration instead: {why}; or use more nodes, a smaller part of \
-             the matrix or --precision f32, or set --memory if more can be used"
+            "{lack}. The rows cannot be read from the file in each iteration instead: {why}. Or {}",
+            node.remedy()
         ))
         .on_all_ranks()),
     }

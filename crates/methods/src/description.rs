@@ -383,8 +383,12 @@ impl Description {
 
     /// The message table, including the messages of every method.
     pub fn all_messages(&self) -> impl Iterator<Item = &'static MessageSpec> {
-        let of_ranks = if self.partition.is_private() { &[] } else { RANK_MESSAGES };
-        COMMON_MESSAGES.iter().chain(of_ranks).chain(self.messages)
+        let private = self.partition.is_private();
+        let of_ranks = if private { &[] } else { RANK_MESSAGES };
+        // Only sums of parties are masked.
+        let common =
+            COMMON_MESSAGES.iter().filter(move |w| private || w.payload != Payload::Masked && w.kind != KEYS.kind);
+        common.chain(of_ranks).chain(self.messages)
     }
 
     /// The privacy unit of `--dp`; `None` if the method has no `--dp`.

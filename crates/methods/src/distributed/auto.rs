@@ -31,8 +31,8 @@ use crate::{Algorithm, Problem};
 fednmf_base::parameters! {
     /// The loss, and parameters of HALS with the defaults of its accelerated form. If one of these is given, HALS is chosen.
     pub struct Automatic {
-        /// Loss to minimise: frobenius (the squared error), kullback-leibler or kl (for counts), itakura-saito or is (for spectra,
-        /// without zeros), or the number β of another β-divergence
+        /// Loss to minimise: frobenius or 2 (the squared error), kullback-leibler, kl or 1 (for counts), itakura-saito, is or 0 (for
+        /// spectra without zeros), or the number β of another β-divergence
         pub loss: Beta = Beta::FROBENIUS, "LOSS";
         /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
         /// flops (accelerated HALS)
