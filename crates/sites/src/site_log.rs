@@ -18,7 +18,7 @@ use fednmf_base::file_lock::{FileLock, lock_of};
 use fednmf_privacy::transcript::{Subject, hex};
 
 use super::signed::{Signed, digest};
-use super::tls::{Authority, Identity};
+use super::tls::{Authority, Identity, Unsigned};
 
 /// The version of the format that is written.
 const VERSION: u32 = 1;
@@ -238,7 +238,13 @@ pub fn read(text: &str, authority: &Authority) -> Result<VerifiedLog> {
         let entry = LogEntry::deserialize(&signed.document).map_err(|e| at(format!("is no entry of a log ({e})")))?;
         let site = &signed.signature.site;
         authority.verify(Subject::LogEntry, &signed.signature, &hex(&log.chain)).map_err(|why| {
-            at(format!("is not signed by site {site} in this place: {why}; a line was changed, removed or added"))
+            at(match why {
+                Unsigned::Revoked => format!(
+                    "the CA has revoked the certificate with which site {site} signed it, so --crl refuses the log; keep it with its \
+                     digest, which 'fednmf audit verify' prints without --crl, and name a new file for --site-log"
+                ),
+                why => format!("is not signed by site {site} in this place: {why}; a line was changed, removed or added"),
+            })
         })?;
         if entry.number != number || log.site.as_ref().is_some_and(|own| own != site) {
             return Err(at("does not belong to this place".into()));
