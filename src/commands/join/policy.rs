@@ -320,6 +320,28 @@ impl Policy {
         rules.into_iter().filter_map(line).collect()
     }
 
+    /// Which sites the run expects, and what each of them adds to its own command: no proposal sets these options.
+    pub fn duties(&self) -> String {
+        let requires = |any: &[Required]| self.require.iter().any(|required| any.contains(required));
+        let own = [
+            ("--approved F.json", self.approval.is_some()),
+            ("--transcript F.jsonl", requires(&[Required::Transcript])),
+            ("--budget F.json", requires(&[Required::Budget]) || self.max_budget.is_some()),
+            // Results are only put aside with a log.
+            ("--site-log F.jsonl", requires(&[Required::SiteLog, Required::Hold, Required::HoldFor])),
+            ("--hold", requires(&[Required::Hold, Required::HoldFor])),
+            ("--hold-for FILE", requires(&[Required::HoldFor])),
+        ];
+        let own: Vec<&str> = own.into_iter().filter(|(_, required)| *required).map(|(option, _)| option).collect();
+        let sites = self.sites.as_ref().map_or("any that the hub names".into(), |sites| printable(&sites.join(", ")));
+        let least = self.min_parties.map(|least| format!("; at least {least}")).unwrap_or_default();
+        let adds = match own[..] {
+            [] => String::new(),
+            _ => format!("Each site adds to its own 'fednmf join': {}.\n", own.join(", ")),
+        };
+        format!("Sites in the run: {sites}{least}.\n{adds}")
+    }
+
     /// Whether the run depends on the shape of the own part.
     pub fn asks_shape(&self) -> bool {
         self.min_rows.is_some() || self.min_columns.is_some() || self.max_components_per_row.is_some()

@@ -158,10 +158,13 @@ impl Proposal {
         let parameters: String = self.parameters.iter().filter(given).map(parameter).collect();
         let Proposal { method, messages, limits, budget, .. } = self;
         let messages = messages::table(messages, std::io::stdout());
-        let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites:\n{}", rules.text()));
         let budget = budget.as_ref().map(Budget::text);
         let limits = limits.as_ref().map(Limits::text);
-        let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules.unwrap_or_default();
+        let rules = match &self.rules {
+            Some(rules) => format!("Rules for all sites:\n{}{}", rules.text(), rules.duties()),
+            None => "Sites in the run: any that the hub names, since no policy was proposed.\n".into(),
+        };
+        let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules;
         let summary = list::description(method).map_or("", |description| description.summary);
         format!("{method}: {summary}\n\nWhat leaves a site:\n{messages}\n{more}All options:\n{parameters}\n")
     }
@@ -224,16 +227,21 @@ impl Limits {
 
     fn text(&self) -> String {
         let Limits { of, least, vectors, hidden, colluding } = self;
-        let reached = match vectors {
-            0 => String::new(),
-            _ => format!(
-                "; others can read {vectors} vectors in all sums (never more than a {} has entries), so {} must lack at least \
-                 {hidden} {of} of the others (never more than {SHARE} for each entry), or of each of them without --secure-sum",
-                of.trim_end_matches('s'),
-                counted(*colluding, "site", "sites together")
-            ),
-        };
-        format!("Limits, unless a risk is accepted: each site has at least {least} {of}{reached}.\n")
+        let one = of.trim_end_matches('s');
+        let mut lines = vec![
+            "Limits, checked before the first sum unless --accept-risk names the risk:".to_string(),
+            format!("Each site has at least {least} {of}."),
+        ];
+        if *vectors > 0 {
+            let left_out = if *colluding == 1 { "one site is".to_string() } else { format!("{colluding} sites are") };
+            lines.extend([
+                format!("The sums of the whole run show others {vectors} combinations of {of}."),
+                format!("If any {left_out} left out, the others have at least {hidden} {of} together."),
+                format!("If a {one} has fewer than {vectors} entries, {SHARE} {of} for each entry suffice."),
+                "Without --secure-sum each site has as many by itself.".into(),
+            ]);
+        }
+        lines.join("\n  ") + "\n"
     }
 }
 
