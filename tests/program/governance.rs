@@ -367,12 +367,27 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         (r#"{"masked": []}"#, "masked: does not allow 'sum V_j'"),
         (r#"{"require": ["suppress-rare"]}"#, "require: requires --suppress-rare"),
         (r#"{"min_colluding": 2}"#, "min_colluding: requires a --colluding of at least 2, not 1"),
+        (r#"{"protects": ["row"]}"#, "protects: requires --dp, so that epsilon protects one row of your file"),
     ] {
         std::fs::write(&policy, rules).unwrap();
         let (code, _, stderr) = line(RUN);
         assert!(code == Some(2) && stderr.contains(why), "{rules}: {stderr}");
         assert!(!stage.at("words.json").exists());
     }
+    // Epsilon may be of a person, and not of a variable.
+    std::fs::write(&policy, r#"{"protects": ["row", "party"], "require": ["hold-for"], "sites": ["a", "b"]}"#).unwrap();
+    let (code, told, stderr) = line(run);
+    assert_eq!(code, Some(0), "{stderr}");
+    for words in [
+        "  epsilon protects: one row of your file, or the whole data of a party\n",
+        "Sites in the run: a, b.\nEach site adds to its own 'fednmf join': --site-log F.jsonl, --hold, --hold-for FILE.\n",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let (code, _, stderr) = line(&run.replace("--transpose ", ""));
+    let why = "protects: allows an epsilon that protects one row of your file, or the whole data of a party, not one column of your \
+               file; --transpose decides between row and column";
+    assert!(code == Some(2) && stderr.contains(why), "{stderr}");
     // To look at a proposal needs no key.
     std::fs::write(&policy, r#"{"require": ["suppress-rare"], "min_colluding": 2}"#).unwrap();
     assert_eq!(line(&format!("{RUN} --suppress-rare 3 --colluding 2")).0, Some(0));
