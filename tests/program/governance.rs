@@ -135,6 +135,33 @@ fn only_an_approved_run_is_run() {
     assert_eq!(proposal["document"]["method"], "fnmf");
 }
 
+/// A refusal is signed as an approval is, and says who refused the run, and why.
+#[test]
+fn a_refusal_is_on_record_and_stops_the_run() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep");
+    agree(&stage, RUN);
+    let refusal = stage.at("refusal.json");
+    let decide = |reason: &str| {
+        let mut run =
+            fednmf(0, "approve --as Ada<ada@a.org>").arg(stage.at("proposal.json")).arg("--refuse").arg(reason);
+        for (option, file) in [("--cert", "a.pem"), ("--key", "a.key"), ("--ca", "ca.pem")] {
+            run = run.arg(option).arg(stage.keys(file));
+        }
+        run.arg("-o").arg(&refusal).run()
+    };
+    let empty = decide(" ");
+    assert!(empty.code == Some(2) && empty.stderr.contains("must say why"), "{}", empty.stderr);
+    let told = decide("no legal basis");
+    assert!(told.code == Some(0) && told.stdout.contains("Ada<ada@a.org> refuses it for site a"), "{}", told.stderr);
+    let says = refused(&stage, "a", &format!("{RUN} --approved {}", refusal.display()));
+    assert!(says.contains("Ada<ada@a.org> refuses this proposal for site a: no legal basis"), "{says}");
+    // It cannot be made an approval.
+    std::fs::write(&refusal, text(&refusal).replace(r#""refused": "no legal basis","#, "")).unwrap();
+    let says = refused(&stage, "a", &format!("{RUN} --approved {}", refusal.display()));
+    assert!(says.contains("is not signed by site a"), "{says}");
+}
+
 /// Writes a document that this site signs, whatever it says.
 fn sign(stage: &Stage, site: &str, document: Value, subject: Subject, file: &Path) -> Signed {
     let [cert, key] = ["pem", "key"].map(|end| stage.keys(&format!("{site}.{end}")));

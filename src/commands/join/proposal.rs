@@ -80,7 +80,7 @@ pub struct Budget {
     pub protects: Option<String>,
 }
 
-/// The approval of a proposal by a person.
+/// The approval of a proposal by a person, or the refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Approval {
@@ -90,6 +90,9 @@ pub struct Approval {
     pub by: String,
     /// When, UTC.
     pub time: String,
+    /// Why the person refuses; `None` if the person approves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
     /// What is approved.
     proposal: Signed,
 }
@@ -261,6 +264,12 @@ impl Approved {
                 "is the approval of site {other}; a person at site {site} has to approve"
             ))));
         }
+        if let Some(reason) = &approval.refused {
+            let [by, reason] = [&approval.by, reason].map(|text| printable::printable(text));
+            return Err(at(Error::input(format!(
+                "is a refusal: {by} refuses this proposal for site {site}: {reason}"
+            ))));
+        }
         let proposal = Proposal::verified(&approval.proposal, authority).map_err(|e| at(e.at("its proposal")))?;
         proposal.check(work).map_err(at)?;
         Ok(Approved { proposal, digest: approval.proposal.digest(), by: approval.by })
@@ -283,13 +292,28 @@ impl Approved {
     }
 }
 
-/// Approves a proposal as a person: the document to write.
+/// Approves a proposal as a person `by` name, or refuses it for a reason: the document to write.
 ///
 /// # Errors
-/// If the name is none, or the certificate's key cannot sign.
-pub fn approve(proposal: Signed, by: &str, time: String, site: &str, identity: &Identity) -> Result<Signed> {
-    let approval = Approval { fednmf_approval: VERSION, by: by.into(), time, proposal };
+/// If the certificate's key cannot sign.
+pub fn decide(
+    proposal: Signed,
+    (by, refused): (&str, Option<&str>),
+    time: String,
+    site: &str,
+    identity: &Identity,
+) -> Result<Signed> {
+    let (by, refused) = (by.into(), refused.map(String::from));
+    let approval = Approval { fednmf_approval: VERSION, by, time, refused, proposal };
     Signed::new(json!(approval), Subject::Approval, site, identity)
+}
+
+/// Checks that a text says why a person refuses.
+///
+/// # Errors
+/// What it must be.
+pub fn reason(text: &str) -> std::result::Result<String, String> {
+    if text.trim().is_empty() { Err("must say why".into()) } else { printable::shown(text) }
 }
 
 /// Checks that a text names a person, `Name <mail>`.
