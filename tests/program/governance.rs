@@ -501,7 +501,7 @@ fn a_site_keeps_a_log_and_a_second_person_releases_results() {
     let verify = |log: &Path| fednmf(0, "audit verify").arg(log).arg("--ca").arg(stage.keys("ca.pem")).run();
     let told = verify(&log);
     assert_eq!(told.code, Some(0), "{}", told.stderr);
-    for word in ["the log of site a: 3 entries", "begin", "fnmf", "Ada<ada@a.org>", "done", "hold"] {
+    for word in ["the log of site a: 3 entries", "begin", "fnmf", "Ada<ada@a.org>", "parameters ", "done", "hold"] {
         assert!(told.stdout.contains(word), "{word}: {}", told.stdout);
     }
     let release = |by: &str| {

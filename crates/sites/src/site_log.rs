@@ -76,11 +76,17 @@ impl fmt::Display for Event {
         };
         let names = |results: &BTreeMap<String, String>| results.keys().cloned().collect::<Vec<_>>().join(", ");
         match self {
-            Event::Begin { run, method, sites, proposal, approved_by, budget, binary, .. } => {
-                let by = approved_by.as_ref().map(|by| format!(", approved by {by}")).unwrap_or_default();
-                let proposal = proposal.as_ref().map(|digest| format!(", proposal {digest}")).unwrap_or_default();
-                let (sites, version, spent) = (sites.join(", "), &binary.version, spent(budget));
-                write!(f, "begin {run}: {method} {version} with {sites}{proposal}{by}{spent}")
+            Event::Begin { run, method, sites, policy, proposal, approved_by, parameters, budget, binary } => {
+                let named = |what: &str, text: &Option<String>| {
+                    text.as_ref().map(|text| format!(", {what} {text}")).unwrap_or_default()
+                };
+                let [proposal, policy] = [named("proposal", proposal), named("policy", policy)];
+                let (by, sites, version) = (named("approved by", approved_by), sites.join(", "), &binary.version);
+                let spent = spent(budget);
+                write!(
+                    f,
+                    "begin {run}: {method} {version} with {sites}{proposal}{by}, parameters {parameters}{policy}{spent}"
+                )
             }
             Event::End { run, outcome, budget } => write!(f, "end {run}: {outcome}{}", spent(budget)),
             Event::Hold { run, results, keys } => {
