@@ -188,7 +188,7 @@ fn by_protection(heading: [&str; 5], rows: &[[String; 5]], width: usize) -> Stri
 }
 
 /// Rows in aligned columns with two blanks between them, each as one line or several. The widest columns are wrapped between words
-/// until a line has `width` characters.
+/// until a line has `width` characters. The first has names, which are copied to policies: it is wrapped last.
 fn aligned(rows: &[Vec<&str>], width: usize) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     // Blanks before the first word are an indent.
@@ -199,7 +199,7 @@ fn aligned(rows: &[Vec<&str>], width: usize) -> Vec<String> {
     let mut widths: Vec<usize> = (0..columns).map(|column| widest(column, &length)).collect();
     let least: Vec<usize> = (0..columns).map(|column| widest(column, &word)).collect();
     while widths.iter().sum::<usize>() + 2 * columns.max(1) - 2 > width
-        && let Some(column) = (0..columns).filter(|&c| widths[c] > least[c]).max_by_key(|&c| widths[c])
+        && let Some(column) = (0..columns).filter(|&c| widths[c] > least[c]).max_by_key(|&c| (c > 0, widths[c]))
     {
         widths[column] -= 1;
     }
