@@ -1,4 +1,4 @@
-//! `fednmf approve`: a person agrees to a proposed run.
+//! `fednmf approve`: a person agrees to a proposed run, or refuses it.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use fednmf_files::output::attributes;
 use fednmf_sites::{Authority, Identity};
 
 use super::join::proposal;
-use super::join::proposal::{Proposal, person};
+use super::join::proposal::{Proposal, person, reason};
 
 /// Who agrees to what.
 #[derive(Debug, Args)]
@@ -21,6 +21,9 @@ pub struct ApproveArgs {
     /// Who approves it; without it the proposal is only shown
     #[arg(long = "as", value_name = "NAME <MAIL>", value_parser = person, requires_all = ["output", "cert", "key"])]
     by: Option<String>,
+    /// With --as: refuse it for this reason; 'fednmf join --approved' refuses the run with this file
+    #[arg(long, value_name = "REASON", value_parser = reason, requires = "by")]
+    refuse: Option<String>,
     /// Write the approval, for 'fednmf join --approved', to this file
     #[arg(long, short = 'o', value_name = "F.json", requires = "by")]
     output: Option<PathBuf>,
@@ -38,7 +41,7 @@ pub struct ApproveArgs {
     site: Option<String>,
 }
 
-/// Shows the proposal, and writes the approval if it is approved; returns the exit code.
+/// Shows the proposal, and writes what the person decides; returns the exit code.
 ///
 /// # Errors
 /// If the proposal is not signed by a site of the CA, or the file cannot be written.
@@ -50,13 +53,15 @@ pub fn approve(args: &ApproveArgs, comm: &Communicator) -> Result<i32> {
     let (proposer, digest) = (signed.signature.site.clone(), signed.digest());
     let proposed = format!("{}Site {proposer} has proposed this, with the digest {digest}.", proposed.text());
     let (Some(by), Some(output), Some(cert), Some(key)) = (&args.by, &args.output, &args.cert, &args.key) else {
-        print_line(&format!("{proposed} Approve it with --as and --output."))?;
+        print_line(&format!("{proposed} Approve it with --as and --output, or refuse it with --refuse as well."))?;
         return Ok(EXIT_DONE);
     };
     let identity = Identity::read(cert, key, &args.ca, None)?;
     let site = identity.site(args.site.as_deref())?;
-    let approval = proposal::approve(signed, by, attributes::now(), &site, &identity)?;
-    proposal::write(output, &approval)?;
-    print_line(&format!("{proposed} {by} approves it for site {site}; the approval is in {}.", output.display()))?;
+    let refused = args.refuse.as_deref();
+    let decision = proposal::decide(signed, (by, refused), attributes::now(), &site, &identity)?;
+    proposal::write(output, &decision)?;
+    let (decides, what) = if refused.is_some() { ("refuses", "refusal") } else { ("approves", "approval") };
+    print_line(&format!("{proposed} {by} {decides} it for site {site}; the {what} is in {}.", output.display()))?;
     Ok(EXIT_DONE)
 }

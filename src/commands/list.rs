@@ -116,9 +116,8 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
         let _ = writeln!(out, "\nLimits: {first}\n{second}");
     }
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
-    // A pager is a pipe, and a line for each message would be wider than any screen.
     let rows: Vec<[String; 5]> = m.all_messages().map(|w| row(m, w)).collect();
-    out + &by_protection(HEADING, &rows, width_of(std::io::stdout()).unwrap_or(WIDTH))
+    out + &messages_to_read(HEADING, &rows, std::io::stdout())
 }
 
 /// The message table of a method as text.
@@ -136,17 +135,13 @@ const HEADING: [&str; 5] = ["what", "payload", "shape", "how often", "protection
 /// The width of text that does not go to a terminal but will be read.
 const WIDTH: usize = 100;
 
+/// Messages as text, a line each, and on a terminal as in [`by_protection`]. `stream` is where the text goes.
 fn table(messages: impl Iterator<Item = [String; 5]>, stream: impl AsFd) -> String {
-    message_lines(HEADING, &messages.collect::<Vec<_>>(), stream)
-}
-
-/// Messages as text, whose second column is the payload and the fifth the protection: a line each, and on a terminal as in
-/// [`by_protection`]. `stream` is where the text goes.
-pub(super) fn message_lines<const N: usize>(heading: [&str; N], rows: &[[String; N]], stream: impl AsFd) -> String {
+    let rows: Vec<[String; 5]> = messages.collect();
     match width_of(stream) {
-        Some(width) => by_protection(heading, rows, width),
+        Some(width) => by_protection(HEADING, &rows, width),
         None => {
-            let rows: Vec<Vec<&str>> = std::iter::once(heading.to_vec())
+            let rows: Vec<Vec<&str>> = std::iter::once(HEADING.to_vec())
                 .chain(rows.iter().map(|row| row.iter().map(String::as_str).collect()))
                 .collect();
             aligned(&rows, usize::MAX).concat()
@@ -154,11 +149,18 @@ pub(super) fn message_lines<const N: usize>(heading: [&str; N], rows: &[[String;
     }
 }
 
-/// Messages below their protection, without the payload: what is in the clear first, what is public last.
-fn by_protection<const N: usize>(heading: [&str; N], rows: &[[String; N]], width: usize) -> String {
+/// Messages as people read them, as in [`by_protection`]. A pager is a pipe, and a line for each message would be wider than any
+/// screen.
+pub(super) fn messages_to_read(heading: [&str; 5], rows: &[[String; 5]], stream: impl AsFd) -> String {
+    by_protection(heading, rows, width_of(stream).unwrap_or(WIDTH))
+}
+
+/// Messages below their protection, without the payload: what is in the clear first, what is public last. The second column is
+/// the payload, and the fifth the protection.
+fn by_protection(heading: [&str; 5], rows: &[[String; 5]], width: usize) -> String {
     const PROTECTION: usize = 4;
-    let shown = |row: &[&str; N]| -> Vec<String> {
-        let columns = (0..N).filter(|column| ![1, PROTECTION].contains(column));
+    let shown = |row: &[&str; 5]| -> Vec<String> {
+        let columns = (0..row.len()).filter(|column| ![1, PROTECTION].contains(column));
         columns
             .enumerate()
             .map(|(i, column)| if i == 0 { format!("  {}", row[column]) } else { row[column].into() })
@@ -186,7 +188,7 @@ fn by_protection<const N: usize>(heading: [&str; N], rows: &[[String; N]], width
 }
 
 /// Rows in aligned columns with two blanks between them, each as one line or several. The widest columns are wrapped between words
-/// until a line has `width` characters.
+/// until a line has `width` characters. The first has names, which are copied to policies: it is wrapped last.
 fn aligned(rows: &[Vec<&str>], width: usize) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     // Blanks before the first word are an indent.
@@ -197,7 +199,7 @@ fn aligned(rows: &[Vec<&str>], width: usize) -> Vec<String> {
     let mut widths: Vec<usize> = (0..columns).map(|column| widest(column, &length)).collect();
     let least: Vec<usize> = (0..columns).map(|column| widest(column, &word)).collect();
     while widths.iter().sum::<usize>() + 2 * columns.max(1) - 2 > width
-        && let Some(column) = (0..columns).filter(|&c| widths[c] > least[c]).max_by_key(|&c| widths[c])
+        && let Some(column) = (0..columns).filter(|&c| widths[c] > least[c]).max_by_key(|&c| (c > 0, widths[c]))
     {
         widths[column] -= 1;
     }

@@ -11,7 +11,7 @@ use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Identity, Signed};
 
 use crate::common::fednmf;
-use crate::common::sites::{NAMES, Stage, accepting, end_of, text};
+use crate::common::sites::{NAMES, NONCE, Stage, accepting, end_of, text};
 
 /// A command with the identity of a site.
 fn as_site(stage: &Stage, site: &str, words: &str) -> (Option<i32>, String, String) {
@@ -108,9 +108,22 @@ fn only_an_approved_run_is_run() {
         "a",
         &format!("approve {} --as x<y@z> -o {}", stage.at("proposal.json").display(), stage.at("again").display()),
     );
-    let limits = "each site has at least 20 rows; others can read 9 vectors in all sums (never more than a row has entries), so 1 site \
-                  must lack at least 90 rows of the others";
-    assert!(shown.1.contains(limits), "{}", shown.1);
+    for line in [
+        "  Each site has at least 20 rows.",
+        "  The sums of the whole run show others 9 combinations of rows.",
+        "  If any one site is left out, the others have at least 90 rows together.",
+        "Sites in the run: any that the hub names; at least 4.",
+        "Each site adds to its own 'fednmf join': --approved F.json, --transcript F.jsonl.",
+    ] {
+        assert!(shown.1.lines().any(|other| other == line), "{line}: {}", shown.1);
+    }
+    // Two people can compare what their transcripts are of.
+    let verified = fednmf(0, "audit verify").arg(stage.at("b").join("s.jsonl")).run().stdout;
+    let signed: Signed = serde_json::from_value(proposal.clone()).unwrap();
+    for line in [format!("  proposal  {}", signed.digest()), format!("     nonce  {}", NONCE.1)] {
+        assert!(verified.lines().any(|other| other == line), "{line}: {verified}");
+    }
+    assert!(verified.lines().any(|line| line.starts_with("     begun  20")), "{verified}");
     let heading = |site: &str| -> Value {
         serde_json::from_str(text(&stage.at(site).join("s.jsonl")).lines().next().unwrap()).unwrap()
     };
@@ -120,6 +133,33 @@ fn only_an_approved_run_is_run() {
         assert_eq!(heading(site)["policy"].as_str().map(str::len), Some(64));
     }
     assert_eq!(proposal["document"]["method"], "fnmf");
+}
+
+/// A refusal is signed as an approval is, and says who refused the run, and why.
+#[test]
+fn a_refusal_is_on_record_and_stops_the_run() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep");
+    agree(&stage, RUN);
+    let refusal = stage.at("refusal.json");
+    let decide = |reason: &str| {
+        let mut run =
+            fednmf(0, "approve --as Ada<ada@a.org>").arg(stage.at("proposal.json")).arg("--refuse").arg(reason);
+        for (option, file) in [("--cert", "a.pem"), ("--key", "a.key"), ("--ca", "ca.pem")] {
+            run = run.arg(option).arg(stage.keys(file));
+        }
+        run.arg("-o").arg(&refusal).run()
+    };
+    let empty = decide(" ");
+    assert!(empty.code == Some(2) && empty.stderr.contains("must say why"), "{}", empty.stderr);
+    let told = decide("no legal basis");
+    assert!(told.code == Some(0) && told.stdout.contains("Ada<ada@a.org> refuses it for site a"), "{}", told.stderr);
+    let says = refused(&stage, "a", &format!("{RUN} --approved {}", refusal.display()));
+    assert!(says.contains("Ada<ada@a.org> refuses this proposal for site a: no legal basis"), "{says}");
+    // It cannot be made an approval.
+    std::fs::write(&refusal, text(&refusal).replace(r#""refused": "no legal basis","#, "")).unwrap();
+    let says = refused(&stage, "a", &format!("{RUN} --approved {}", refusal.display()));
+    assert!(says.contains("is not signed by site a"), "{says}");
 }
 
 /// Writes a document that this site signs, whatever it says.
@@ -187,6 +227,8 @@ fn runs_of_private_methods() -> Vec<String> {
         "--algo fed-beta --beta 1 -k 3 --max-iters 2",
         "--algo secure-hals --transpose --dp gaussian --epsilon 1 --clip 9 --eval-every 1 -k 3 --max-iters 2",
         "--algo asyn-sd --transpose --clock real -k 3 --max-iters 4 --eval-every 0",
+        "--algo felb --binarize 8 --secure-sum -k 3 --max-iters 2 --eval-every 1",
+        "--algo felb --binarize 8 --secure-sum --dp gaussian --epsilon 1 -k 3 --max-iters 2 --eval-every 1",
     ]
     .map(String::from)
     .into();
@@ -216,7 +258,18 @@ fn runs_of_private_methods() -> Vec<String> {
     runs
 }
 
-/// A proposal has the messages of its run with their protections, and no others.
+/// The bytes of a size such as `n x 24 B + 8 B for each party`; `None` of one that is not computed.
+fn bytes_of(size: &str) -> Option<u64> {
+    let term = |term: &str| {
+        let (term, parties) = term.strip_suffix(" for each party").map_or((term, 1), |term| (term, NAMES.len() as u64));
+        let (bytes, lines) =
+            ["m x ", "n x "].iter().find_map(|lines| Some((term.strip_prefix(lines)?, 64))).unwrap_or((term, 1));
+        Some(parties * lines * bytes.strip_suffix(" B")?.parse::<u64>().ok()?)
+    };
+    size.split(" + ").map(term).sum()
+}
+
+/// A proposal has the messages of its run with their protections and sizes, and no others.
 #[test]
 fn a_proposal_has_the_messages_of_its_run() {
     let mut stage = Stage::new();
@@ -230,18 +283,20 @@ fn a_proposal_has_the_messages_of_its_run() {
         "the server's last U",
         "norm of the columns that are left",
     ];
+    let mut wrong = Vec::new();
     for words in runs_of_private_methods() {
         let proposal = agree(&stage, &words);
         stage.start_sites(&format!("{words} --approved {{site}}/approved.json --transcript {{site}}/s.jsonl"));
         let ends = stage.finish_sites();
         let says = || NAMES.map(|site| stage.says(site));
         assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{words}: {:?}", says());
-        let mut sent = BTreeSet::new();
+        let (mut sent, mut sizes) = (BTreeSet::new(), BTreeSet::new());
         for site in NAMES {
             for line in text(&stage.at(site).join("s.jsonl")).lines().skip(1) {
                 let line: Value = serde_json::from_str(line).unwrap();
                 let field = |name: &str| line[name].as_str().unwrap_or_default().to_string();
                 sent.insert(["kind", "payload", "protection"].map(field));
+                sizes.insert((field("kind"), field("payload"), line["bytes"].as_u64()));
             }
             for file in ["s.jsonl", "s.jsonl.key", "f.h5", "c.h5"] {
                 let _ = std::fs::remove_file(stage.at(site).join(file));
@@ -267,11 +322,23 @@ fn a_proposal_has_the_messages_of_its_run() {
             let sum = field(message, "payload") == "Masked";
             assert_eq!(field(message, "read_by").starts_with("all sites: only the sum"), sum, "{words}: {message}");
         }
+        // Sizes that the parameters decide are those that were sent. A file has 64 columns; as rows if it is transposed.
+        for (kind, payload, size) in &sizes {
+            let own = messages.iter().filter(|it| field(it, "what") == *kind && field(it, "payload") == *payload);
+            let computed: Option<Vec<u64>> = own.map(|message| bytes_of(&field(message, "size"))).collect();
+            let Some(computed) = computed.filter(|computed| payload == "Masked" && !computed.is_empty()) else {
+                continue;
+            };
+            if !size.is_some_and(|size| computed.contains(&size)) {
+                wrong.push(format!("{words}: {kind}: {size:?}, not {computed:?}"));
+            }
+        }
         proposed.retain(|[kind, ..]| kind != "control");
         let missing: Vec<_> = sent.difference(&proposed).collect();
         let more: Vec<_> = proposed.difference(&sent).filter(|[kind, ..]| !depends.contains(&&**kind)).collect();
         assert!(missing.is_empty() && more.is_empty(), "{words}: not proposed {missing:?}, not sent {more:?}");
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// What a proposal says is in words.
@@ -302,10 +369,14 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         "  sites in a run: at least 3\n  rows of each site: at least 12\n  risks that may be accepted: none",
         "required options: --dp",
         "masked and noised",
-        "all sites: only the sum",
+        "read by all sites: only the sum",
+        "m x 24 B + 48 B",
+        "Sites in the run: any that the hub names; at least 3.",
     ] {
         assert!(told.contains(words), "{words}: {told}");
     }
+    let table = told.split("What leaves a site:\n").nth(1).and_then(|rest| rest.split("\nBudget").next()).unwrap();
+    assert!(table.contains("summary") && table.lines().all(|line| line.chars().count() <= 100), "{table}");
     assert!(!told.contains("statistics of the matrix"), "{told}");
     assert!(
         warned.contains("--dp: the noise on what 3 parties release is") && warned.contains("mostly noise"),
@@ -323,12 +394,27 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         (r#"{"masked": []}"#, "masked: does not allow 'sum V_j'"),
         (r#"{"require": ["suppress-rare"]}"#, "require: requires --suppress-rare"),
         (r#"{"min_colluding": 2}"#, "min_colluding: requires a --colluding of at least 2, not 1"),
+        (r#"{"protects": ["row"]}"#, "protects: requires --dp, so that epsilon protects one row of your file"),
     ] {
         std::fs::write(&policy, rules).unwrap();
         let (code, _, stderr) = line(RUN);
         assert!(code == Some(2) && stderr.contains(why), "{rules}: {stderr}");
         assert!(!stage.at("words.json").exists());
     }
+    // Epsilon may be of a person, and not of a variable.
+    std::fs::write(&policy, r#"{"protects": ["row", "party"], "require": ["hold-for"], "sites": ["a", "b"]}"#).unwrap();
+    let (code, told, stderr) = line(run);
+    assert_eq!(code, Some(0), "{stderr}");
+    for words in [
+        "  epsilon protects: one row of your file, or the whole data of a party\n",
+        "Sites in the run: a, b.\nEach site adds to its own 'fednmf join': --site-log F.jsonl, --hold, --hold-for FILE.\n",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let (code, _, stderr) = line(&run.replace("--transpose ", ""));
+    let why = "protects: allows an epsilon that protects one row of your file, or the whole data of a party, not one column of your \
+               file; --transpose decides between row and column";
+    assert!(code == Some(2) && stderr.contains(why), "{stderr}");
     // To look at a proposal needs no key.
     std::fs::write(&policy, r#"{"require": ["suppress-rare"], "min_colluding": 2}"#).unwrap();
     assert_eq!(line(&format!("{RUN} --suppress-rare 3 --colluding 2")).0, Some(0));
@@ -415,7 +501,7 @@ fn a_site_keeps_a_log_and_a_second_person_releases_results() {
     let verify = |log: &Path| fednmf(0, "audit verify").arg(log).arg("--ca").arg(stage.keys("ca.pem")).run();
     let told = verify(&log);
     assert_eq!(told.code, Some(0), "{}", told.stderr);
-    for word in ["the log of site a: 3 entries", "begin", "fnmf", "Ada<ada@a.org>", "done", "hold"] {
+    for word in ["the log of site a: 3 entries", "begin", "fnmf", "Ada<ada@a.org>", "parameters ", "done", "hold"] {
         assert!(told.stdout.contains(word), "{word}: {}", told.stdout);
     }
     let release = |by: &str| {

@@ -9,7 +9,8 @@ pub fn now() -> String {
     iso8601(seconds)
 }
 
-fn iso8601(seconds: u64) -> String {
+/// A time in seconds since 1970 in the same form.
+pub fn iso8601(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)

@@ -34,4 +34,4 @@ pub use self::signed::Signed;
 pub use self::site_log::{
     Binary, BudgetState, Event, LogEntry, SiteLog, VerifiedLog, digest_of, file_digest, read as read_log,
 };
-pub use self::tls::{Authority, Identity};
+pub use self::tls::{Authority, Identity, Unsigned};

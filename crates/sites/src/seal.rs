@@ -99,7 +99,7 @@ pub fn channels(
         let said = statement(run, site, &key.instance, &key.key);
         let signature = bytes(&key.signature)?;
         let verified = identity.authority().verify_site(site, &chain, UnixTime::now(), &said, (key.scheme, &signature));
-        verified.map_err(|e| wrong(site, e))?;
+        verified.map_err(|e| wrong(site, e.to_string()))?;
         let known = bytes(&key.key)?;
         public.push(<[u8; KEY]>::try_from(known).map_err(|_| wrong(site, "it is damaged".into()))?);
         all.update(Sha256::digest(&said));

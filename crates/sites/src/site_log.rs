@@ -18,7 +18,7 @@ use fednmf_base::file_lock::{FileLock, lock_of};
 use fednmf_privacy::transcript::{Subject, hex};
 
 use super::signed::{Signed, digest};
-use super::tls::{Authority, Identity};
+use super::tls::{Authority, Identity, Unsigned};
 
 /// The version of the format that is written.
 const VERSION: u32 = 1;
@@ -76,11 +76,17 @@ impl fmt::Display for Event {
         };
         let names = |results: &BTreeMap<String, String>| results.keys().cloned().collect::<Vec<_>>().join(", ");
         match self {
-            Event::Begin { run, method, sites, proposal, approved_by, budget, binary, .. } => {
-                let by = approved_by.as_ref().map(|by| format!(", approved by {by}")).unwrap_or_default();
-                let proposal = proposal.as_ref().map(|digest| format!(", proposal {digest}")).unwrap_or_default();
-                let (sites, version, spent) = (sites.join(", "), &binary.version, spent(budget));
-                write!(f, "begin {run}: {method} {version} with {sites}{proposal}{by}{spent}")
+            Event::Begin { run, method, sites, policy, proposal, approved_by, parameters, budget, binary } => {
+                let named = |what: &str, text: &Option<String>| {
+                    text.as_ref().map(|text| format!(", {what} {text}")).unwrap_or_default()
+                };
+                let [proposal, policy] = [named("proposal", proposal), named("policy", policy)];
+                let (by, sites, version) = (named("approved by", approved_by), sites.join(", "), &binary.version);
+                let spent = spent(budget);
+                write!(
+                    f,
+                    "begin {run}: {method} {version} with {sites}{proposal}{by}, parameters {parameters}{policy}{spent}"
+                )
             }
             Event::End { run, outcome, budget } => write!(f, "end {run}: {outcome}{}", spent(budget)),
             Event::Hold { run, results, keys } => {
@@ -238,7 +244,13 @@ pub fn read(text: &str, authority: &Authority) -> Result<VerifiedLog> {
         let entry = LogEntry::deserialize(&signed.document).map_err(|e| at(format!("is no entry of a log ({e})")))?;
         let site = &signed.signature.site;
         authority.verify(Subject::LogEntry, &signed.signature, &hex(&log.chain)).map_err(|why| {
-            at(format!("is not signed by site {site} in this place: {why}; a line was changed, removed or added"))
+            at(match why {
+                Unsigned::Revoked => format!(
+                    "the CA has revoked the certificate with which site {site} signed it, so --crl refuses the log; keep it with its \
+                     digest, which 'fednmf audit verify' prints without --crl, and name a new file for --site-log"
+                ),
+                why => format!("is not signed by site {site} in this place: {why}; a line was changed, removed or added"),
+            })
         })?;
         if entry.number != number || log.site.as_ref().is_some_and(|own| own != site) {
             return Err(at("does not belong to this place".into()));

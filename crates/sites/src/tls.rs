@@ -1,5 +1,6 @@
 //! Certificates, and connections by TLS 1.3 with one reading and one writing thread.
 
+use std::fmt;
 use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
@@ -40,6 +41,29 @@ pub struct Identity {
     authority: Authority,
 }
 
+/// Why a text is not signed by a site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsigned {
+    /// The CA has revoked the certificate.
+    Revoked,
+    Other(String),
+}
+
+impl fmt::Display for Unsigned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unsigned::Revoked => f.write_str("its certificate was revoked by the CA"),
+            Unsigned::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<&str> for Unsigned {
+    fn from(why: &str) -> Self {
+        Unsigned::Other(why.into())
+    }
+}
+
 impl Authority {
     /// Reads the certificates of a CA, and the list of those that it has revoked, which is read again when it has changed.
     ///
@@ -59,7 +83,7 @@ impl Authority {
     ///
     /// # Errors
     /// The reason why it does not.
-    pub fn verify(&self, subject: Subject, signed: &SiteSignature, text: &str) -> std::result::Result<(), String> {
+    pub fn verify(&self, subject: Subject, signed: &SiteSignature, text: &str) -> std::result::Result<(), Unsigned> {
         let bytes = |digits: &str| unhex(digits).ok_or("it is damaged");
         let chain = signed.chain.iter().map(|der| bytes(der)).collect::<std::result::Result<Vec<_>, _>>()?;
         let time = UnixTime::since_unix_epoch(Duration::from_secs(signed.time));
@@ -78,11 +102,14 @@ impl Authority {
         time: UnixTime,
         text: &[u8],
         (scheme, signature): (u16, &[u8]),
-    ) -> std::result::Result<HandshakeSignatureValid, String> {
+    ) -> std::result::Result<HandshakeSignatureValid, Unsigned> {
         let chain: Vec<CertificateDer<'_>> = chain.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
         let (first, others) = chain.split_first().ok_or("it has no certificate")?;
         let verified = self.verifier.verify_client_cert(first, others, time);
-        verified.map_err(|e| format!("its certificate {}", problem(&e)))?;
+        verified.map_err(|e| match e {
+            rustls::Error::InvalidCertificate(CertificateError::Revoked) => Unsigned::Revoked,
+            e => Unsigned::Other(format!("its certificate {}", problem(&e))),
+        })?;
         if !is_for(first, site) {
             return Err("its certificate is for another site".into());
         }

@@ -220,6 +220,7 @@ impl ServerCertVerifier for Verifier {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
@@ -232,6 +233,7 @@ mod tests {
     };
 
     use crate::revocation::RevocationFile;
+    use crate::site_log::{Event, SiteLog};
     use crate::tls::{Identity, Stream, is_for, too_long};
 
     const CLIENTS: Option<ExtendedKeyUsagePurpose> = Some(ExtendedKeyUsagePurpose::ClientAuth);
@@ -456,6 +458,28 @@ mod tests {
         assert!(file.read_if_changed().unwrap().is_none());
         ca.revoke(2, 7);
         assert!(file.read_if_changed().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_log_goes_on_with_a_renewed_certificate_unless_the_old_one_is_revoked() {
+        let ca = Ca::new();
+        ca.issue("old", "a", CLIENTS, 30, 1);
+        ca.issue("new", "a", CLIENTS, 30, 2);
+        let list = ca.revoke(99, 7);
+        let path = ca.file("log.jsonl");
+        let add = |certificate: &str, crl: Option<&PathBuf>| {
+            let log = SiteLog::open(&path, "a", ca.identity(certificate, crl))?;
+            log.add("now".into(), Event::Release { by: "x".into(), results: BTreeMap::new() })
+        };
+        for certificate in ["old", "new"] {
+            add(certificate, Some(&list)).unwrap();
+        }
+        let list = ca.revoke(1, 7);
+        let refused = add("new", Some(&list)).unwrap_err().message;
+        for words in ["line 1", "revoked the certificate with which site a signed", "a new file for --site-log"] {
+            assert!(refused.contains(words) && !refused.contains("was changed"), "{refused}");
+        }
+        add("new", None).unwrap();
     }
 
     #[test]

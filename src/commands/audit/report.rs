@@ -2,6 +2,8 @@
 //! structural attack, and attacks that infer membership from the shared factor. As in its `report.json`, each attack is an entry of
 //! its own, which its readers look for.
 
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -45,10 +47,18 @@ pub struct ReportArgs {
 /// Scores rows (c × n) by the shared factor (n × k), lower for those that were in the data.
 type Score = fn(&ArrayView2<'_, f64>, &ArrayView2<'_, f64>) -> Vec<f64>;
 
+/// The keys of the attacks.
+const STRUCTURE: &str = "StructuralAttack";
+const MEMBERSHIP: &str = "MembershipAttack";
+const NEAREST: &str = "NearestRecordAttack";
+
+/// The probability of a chance success below which an attack counts as one that works.
+const UNLIKELY: f64 = 0.05;
+
 /// The share of a component's weight that is carried by the rows that count for it.
 const CARRIED: f64 = 0.9;
 
-/// Prints the report as JSON; rank 0 makes it. Collective.
+/// Prints the report: as text on a terminal, and as JSON to a file or a pipe; rank 0 makes it. Collective.
 ///
 /// # Errors
 /// If factors or data cannot be read, or do not fit.
@@ -61,12 +71,65 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
 }
 
 fn on_rank_0(args: &ReportArgs) -> Result<String> {
+    let found = args.results.iter().map(|path| Ok((path, of_result(args, path)?))).collect::<Result<Vec<_>>>()?;
+    if std::io::stdout().is_terminal() {
+        return Ok(found.iter().map(|(path, entries)| in_words(path, entries)).collect());
+    }
     let mut all = Map::new();
-    for path in &args.results {
-        let found = of_result(args, path)?;
-        all.extend(found.into_iter().map(|(name, entry)| (format!("{name}_{}", path.display()), entry)));
+    for (path, entries) in found {
+        all.extend(entries.into_iter().map(|(name, entry)| (format!("{name}_{}", path.display()), entry)));
     }
     Ok(serde_json::to_string_pretty(&all).expect("plain data") + "\n")
+}
+
+/// The entries on one result as lines for people, and what speaks against its release.
+fn in_words(path: &Path, entries: &Map<String, Value>) -> String {
+    let entry = |name: &str| entries.get(name).unwrap_or(&Value::Null);
+    let figures = |attack: &str| &entry(attack)["attack_experiment_logger"]["attack_instance_logger"]["instance_0"];
+    let (target, structure) = (entry("target"), figures(STRUCTURE));
+    let records = target["records"].as_str().unwrap_or_default();
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
+    let mut against = Vec::new();
+    let mut out = format!(
+        "{}: {}, k = {}, {} parties\n  {} {records} of this site, {} more than components\n",
+        path.display(),
+        text(&target["model_name"]),
+        target["k"],
+        target["parties"],
+        structure["n_rows"],
+        structure["residual_dof"]
+    );
+    if structure["DoF_risk"] == 1 {
+        against.push(format!("{records} exceed the components by less than {}", structure["threshold"]));
+    }
+    let carriers = structure["rows_per_component"].as_array().into_iter().flatten();
+    let carriers: Vec<String> = carriers.map(Value::to_string).collect();
+    let _ = writeln!(out, "  {records} that carry {:.0} % of each component: {}", 100.0 * CARRIED, carriers.join(", "));
+    if structure["k_anonymity_risk"] == 1 {
+        let below = structure["components_below_threshold"].as_array().into_iter().flatten();
+        let below: Vec<String> = below.map(Value::to_string).collect();
+        let threshold = &structure["threshold"];
+        against.push(format!("fewer than {threshold} {records} carry component {}", below.join(", ")));
+    }
+    for (attack, what) in [(MEMBERSHIP, "by the fit"), (NEAREST, "by the nearest component")] {
+        let found = figures(attack);
+        let Some((auc, chance)) = found["AUC"].as_f64().zip(found["P_HIGHER_AUC"].as_f64()) else {
+            let _ =
+                writeln!(out, "  membership {what}: not tested; --others names {records} that were in nobody's data");
+            continue;
+        };
+        let _ = writeln!(out, "  membership {what}: AUC {auc:.2}; by chance as high with probability {chance:.2}");
+        if chance < UNLIKELY {
+            against.push(format!("membership {what} is guessed better than by chance"));
+        }
+    }
+    match against[..] {
+        [] => out.push_str("Nothing that was tested speaks against a release.\n"),
+        _ => {
+            let _ = writeln!(out, "Do not release: {}.", against.join("; "));
+        }
+    }
+    out
 }
 
 /// The entries on one result, by name.
@@ -98,13 +161,10 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Map<String, Value>> {
     }
     let mut all = Map::new();
     let asked = json!({"threshold": args.threshold});
-    all.insert(
-        "StructuralAttack".into(),
-        attack("Structural attack", &asked, structure(&own, &shared, args.threshold)),
-    );
+    all.insert(STRUCTURE.into(), attack("Structural attack", &asked, structure(&own, &shared, args.threshold)));
     let attacks: [(&str, &str, Score); 2] = [
-        ("MembershipAttack", "Membership: rows that the shared factor fits better were in the data", misfits),
-        ("NearestRecordAttack", "Nearest record: rows that are nearer to a component were in the data", distances),
+        (MEMBERSHIP, "Membership: rows that the shared factor fits better were in the data", misfits),
+        (NEAREST, "Nearest record: rows that are nearer to a component were in the data", distances),
     ];
     for (key, name, score) in attacks {
         let scores = score(&own, &shared);
@@ -229,5 +289,27 @@ mod tests {
         let near = distances(&rows.view(), &shared.view());
         assert!(near[0] < 1e-12 && near[3] > 0.03, "{near:?}");
         assert_eq!(carriers(vec![0.0; 4]), 0);
+    }
+
+    #[test]
+    fn on_a_terminal_the_report_says_what_speaks_against_a_release() {
+        let structure = json!({"n_rows": 90, "residual_dof": 86, "DoF_risk": 0, "k_anonymity_risk": 1, "threshold": 10,
+                               "rows_per_component": [40, 3], "components_below_threshold": [1]});
+        let tested = json!({"AUC": 0.61, "P_HIGHER_AUC": 0.01});
+        let mut all = Map::new();
+        all.insert("target".into(), json!({"records": "rows", "model_name": "fnmf", "k": 4, "parties": 3}));
+        for (key, figures) in [(STRUCTURE, structure), (MEMBERSHIP, tested), (NEAREST, json!({"AUC": null}))] {
+            all.insert(key.into(), attack(key, &json!({}), figures));
+        }
+        let shown = in_words(Path::new("f.h5"), &all);
+        for line in [
+            "f.h5: fnmf, k = 4, 3 parties",
+            "  rows that carry 90 % of each component: 40, 3",
+            "  membership by the fit: AUC 0.61; by chance as high with probability 0.01",
+            "  membership by the nearest component: not tested; --others names rows that were in nobody's data",
+            "Do not release: fewer than 10 rows carry component 1; membership by the fit is guessed better than by chance.",
+        ] {
+            assert!(shown.lines().any(|other| other == line), "{line}: {shown}");
+        }
     }
 }

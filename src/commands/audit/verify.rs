@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
+use fednmf_base::clock::iso8601;
 use fednmf_base::error::{EXIT_DONE, Error, Result};
-use fednmf_base::printable::printable_lines;
+use fednmf_base::printable::{printable, printable_lines};
 use fednmf_base::stdout::print;
 use fednmf_base::units::{bytes, counted};
 use fednmf_comm::Communicator;
@@ -262,6 +263,11 @@ fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums, ch
     if let Some(signed) = &verified.heading.site {
         let _ = writeln!(text, "  of site {}{}", signed.site, if checked { "" } else { ", it says; --ca checks it" });
     }
+    let digests = [("nonce", &heading.nonce), ("proposal", &heading.proposal), ("policy", &heading.policy)];
+    let digests = digests.into_iter().filter_map(|(what, value)| Some((what, printable(value.as_ref()?))));
+    for (what, value) in begun(verified).map(|time| ("begun", time)).into_iter().chain(digests) {
+        let _ = writeln!(text, "  {what:>8}  {value}");
+    }
     for ([kind, payload, protection], [count, size]) in sums {
         let _ = writeln!(text, "  {count:8}  {:>10}  {protection:17}  {kind} ({payload})", bytes(*size));
     }
@@ -275,6 +281,11 @@ fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums, ch
     }
 }
 
+/// When the key was vouched for, by the clock of the site.
+fn begun(verified: &Verified) -> Option<String> {
+    verified.heading.site.as_ref().map(|signed| iso8601(signed.time))
+}
+
 fn as_json(path: &Path, verified: &Verified, sums: &Sums, checked: bool) -> Value {
     let site = verified.heading.site.as_ref().filter(|_| checked).map(|signed| &signed.site);
     let rows: Vec<Value> = sums
@@ -285,7 +296,9 @@ fn as_json(path: &Path, verified: &Verified, sums: &Sums, checked: bool) -> Valu
         .collect();
     json!({"transcript": path.display().to_string(), "method": verified.heading.method, "rank": verified.heading.rank,
            "ranks": verified.heading.ranks, "messages": verified.sent.len(), "public_key": verified.public_key, "site": site,
-           "agreed": verified.agreed, "epsilon_spent": verified.spent.as_ref().map(|spent| spent.epsilon), "sent": rows})
+           "begun": begun(verified), "nonce": verified.heading.nonce, "proposal": verified.heading.proposal,
+           "policy": verified.heading.policy, "agreed": verified.agreed,
+           "epsilon_spent": verified.spent.as_ref().map(|spent| spent.epsilon), "sent": rows})
 }
 
 #[cfg(all(test, feature = "sites"))]

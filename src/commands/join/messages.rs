@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use fednmf_base::units::bytes;
 use fednmf_comm::party_sum::{ANSWERS, KEYS, ROUND_KEYS, SEALED_SHARES};
 use fednmf_comm::{LARGEST, Payload};
 use fednmf_data as data;
@@ -28,6 +29,7 @@ use crate::commands::list;
 pub struct Message {
     pub what: String,
     pub payload: String,
+    /// In bytes, as far as the parameters decide it.
     pub size: String,
     pub when: String,
     /// Begins with the name of the protection.
@@ -72,15 +74,23 @@ impl Message {
     }
 
     /// The cells of its row in a table.
-    fn row(&self) -> [String; 6] {
-        [&self.what, &self.payload, &self.size, &self.when, &self.protection, &self.read_by].map(Clone::clone)
+    fn row(&self) -> [String; 5] {
+        let Message { what, payload, size, when, protection, read_by } = self;
+        let protection = format!("{protection}\nread by {read_by}");
+        [what.clone(), payload.clone(), size.clone(), when.clone(), protection]
     }
 }
 
 /// Messages as text for this stream.
 pub fn table(messages: &[Message], stream: impl AsFd) -> String {
-    let heading = ["what", "payload", "size", "how often", "protection", "read by"];
-    list::message_lines(heading, &messages.iter().map(Message::row).collect::<Vec<_>>(), stream)
+    let heading = ["what", "payload", "size", "how often", "protection"];
+    let table = list::messages_to_read(heading, &messages.iter().map(Message::row).collect::<Vec<_>>(), stream);
+    let is_formula = |message: &Message| message.size.split(' ').any(|word| ["k", "m", "n"].contains(&word));
+    let letters = match messages.iter().any(is_formula) {
+        true => "\nSizes: m and n are the rows and columns of the matrix that is factorised, k the components.\n",
+        false => "",
+    };
+    table + letters
 }
 
 /// A factorisation, described by the parameters that all sites agree on. All that a proposal says of it follows from them.
@@ -128,6 +138,8 @@ struct Sent<'a> {
     description: &'static Description,
     masked: bool,
     noised: bool,
+    /// Whether its sums go on without parties that drop out.
+    survives: bool,
     evaluates: bool,
 }
 
@@ -135,7 +147,9 @@ impl<'a> Sent<'a> {
     fn of(run: &'a AgreedRun<'a>) -> Self {
         let (method, description) = (&*run.method, run.method.description());
         let (masked, noised) = (method.masks_sums(), method.groups().is_noised());
-        Sent { run, method, description, masked, noised, evaluates: run.count("eval_every") > 0 }
+        let threshold = method.groups().threshold;
+        let survives = threshold.is_some_and(|threshold| threshold.secure_threshold.as_ref().is_some());
+        Sent { run, method, description, masked, noised, survives, evaluates: run.count("eval_every") > 0 }
     }
 
     fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &'static MessageSpec> {
@@ -149,7 +163,6 @@ impl<'a> Sent<'a> {
 
     fn sends(&self, w: &MessageSpec) -> bool {
         let groups = self.method.groups();
-        let survives = groups.threshold.is_some_and(|threshold| threshold.secure_threshold.as_ref().is_some());
         let output = self.run.is("output", "given");
         let names = output
             || groups.init.is_some_and(|init| init.file().is_some())
@@ -161,7 +174,7 @@ impl<'a> Sent<'a> {
             kind if kind == KEYS.kind => self.masked,
             // Of sums in the clear; asynchronous methods have them at evaluations only.
             kind if kind == LARGEST.kind => !self.masked && self.has_sum_in_the_clear(),
-            kind if [ROUND_KEYS.kind, SEALED_SHARES.kind, ANSWERS.kind].contains(&kind) => survives,
+            kind if [ROUND_KEYS.kind, SEALED_SHARES.kind, ANSWERS.kind].contains(&kind) => self.survives,
             kind if [data::COUNTS.kind, data::ENTRIES.kind].contains(&kind) => one_file,
             kind if kind == data::STATISTICS.kind => sharing(self.method, self.evaluates) != Sharing::Nothing,
             kind if kind == data::LARGEST_ENTRY.kind => self.run.is("scale", "max"),
@@ -224,10 +237,12 @@ impl<'a> Sent<'a> {
         }
         // The starts of fedprox are public, and their mean goes the way of all others.
         if self.noised && self.masked && self.description.name == "fedprox" {
-            let starts = first(SUM_V.kind, Payload::Masked).map(|w| Message::new(w, MASKED.into()));
-            all.extend(
-                starts.map(|message| Message { when: "once, at the start: of public starts".into(), ..message }),
-            );
+            let starts = first(SUM_V.kind, Payload::Masked);
+            all.extend(starts.map(|w| Message {
+                size: self.size(w),
+                when: "once, at the start: of public starts".into(),
+                ..Message::new(w, MASKED.into())
+            }));
         }
         all
     }
@@ -237,11 +252,38 @@ impl<'a> Sent<'a> {
         self.of_kind(w.kind).find(|other| w.payload == Payload::Masked && other.payload != Payload::Masked)
     }
 
+    /// In bytes where only k, m and n decide it, and otherwise as the table of the method says.
     fn size(&self, w: &MessageSpec) -> String {
-        match (self.in_the_clear(w), w.shape.strip_prefix("the same")) {
-            (Some(other), Some(more)) => format!("{}{}", other.shape, more.strip_suffix(" as one").unwrap_or(more)),
-            _ => w.shape.into(),
-        }
+        let (shape, more) = match (self.in_the_clear(w), w.shape.strip_prefix("the same")) {
+            (Some(other), Some(more)) => (other.shape, more.strip_suffix(" as one").unwrap_or(more)),
+            _ => (w.shape, ""),
+        };
+        let more = more.trim_end_matches(',');
+        let computed = self.without_options(shape).and_then(|shape| {
+            let shape = format!("{shape}{more}").replace(" and ", " + ");
+            // What each party has in the sum is what a site sends.
+            let numbers = shape.split(" for each party").next()?.split(',').next()?;
+            // Sums that go on have a flag of each party.
+            let flags = if self.survives { " + 8 B for each party" } else { "" };
+            Some(format!("{}{flags}", Count::of(numbers, self.run.count("k"))?.in_words()))
+        });
+        // Only what is masked has a word for each number.
+        computed.filter(|_| w.payload == Payload::Masked).unwrap_or_else(|| format!("{shape}{more}"))
+    }
+
+    /// The first of the alternatives of a shape; `None` if the run may have another one.
+    fn without_options<'s>(&self, shape: &'s str) -> Option<&'s str> {
+        let mut alternatives = shape.split("; ");
+        let first = alternatives.next();
+        let is_off = |option: &str| {
+            let value = self.run.parameters.get(&option[2..].replace('-', "_"));
+            value.is_none_or(|value| value.as_f64() == Some(0.0) || [Value::Null, "none".into()].contains(value))
+        };
+        let is_excluded = |alternative: &str| {
+            let mut options = alternative.split(' ').filter(|word| word.starts_with("--")).peekable();
+            options.peek().is_some() && options.all(is_off)
+        };
+        first.filter(|_| alternatives.all(is_excluded))
     }
 
     fn when(&self, w: &MessageSpec) -> String {
@@ -253,6 +295,83 @@ impl<'a> Sent<'a> {
     }
 }
 
+/// A number of entries a + b m + c n, as `[a, b, c]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Count([usize; 3]);
+
+impl Count {
+    /// That of a formula such as `m x k + k (k + 1)/2`; `None` if more than k, m and n decide it.
+    fn of(formula: &str, k: usize) -> Option<Count> {
+        let mut rest = formula;
+        Count::sum(&mut rest, k).filter(|_| rest.trim().is_empty())
+    }
+
+    fn sum(rest: &mut &str, k: usize) -> Option<Count> {
+        let mut sum = Count::product(rest, k)?;
+        while skip(rest, '+') {
+            let more = Count::product(rest, k)?;
+            sum = Count(std::array::from_fn(|i| sum.0[i] + more.0[i]));
+        }
+        Some(sum)
+    }
+
+    fn product(rest: &mut &str, k: usize) -> Option<Count> {
+        let mut product = Count::factor(rest, k)?;
+        loop {
+            if skip(rest, '/') {
+                let Some(Count([by @ 1..=usize::MAX, 0, 0])) = Count::factor(rest, k) else { return None };
+                product = Count(product.0.map(|count| count / by));
+            } else if skip(rest, 'x') || rest.trim_start().starts_with(|c: char| c.is_alphabetic() || c == '(') {
+                product = match (product, Count::factor(rest, k)?) {
+                    (Count([by, 0, 0]), Count(counts)) | (Count(counts), Count([by, 0, 0])) => {
+                        Count(counts.map(|count| count * by))
+                    }
+                    _ => return None,
+                };
+            } else {
+                return Some(product);
+            }
+        }
+    }
+
+    fn factor(rest: &mut &str, k: usize) -> Option<Count> {
+        if skip(rest, '(') {
+            let sum = Count::sum(rest, k)?;
+            return skip(rest, ')').then_some(sum);
+        }
+        let text = rest.trim_start();
+        let is_digit = text.starts_with(|c: char| c.is_ascii_digit());
+        let other = |c: char| if is_digit { !c.is_ascii_digit() } else { !c.is_alphanumeric() && c != '_' };
+        let (word, behind) = text.split_at(text.find(other).unwrap_or(text.len()));
+        *rest = behind;
+        match word {
+            "k" => Some(Count([k, 0, 0])),
+            "m" => Some(Count([0, 1, 0])),
+            "n" => Some(Count([0, 0, 1])),
+            number => number.parse().ok().map(|number| Count([number, 0, 0])),
+        }
+    }
+
+    /// The bytes of so many words.
+    fn in_words(self) -> String {
+        let Count([one, rows, columns]) = self;
+        let of = |count: usize, letter: &str| (count > 0).then(|| format!("{letter} x {} B", 8 * count));
+        let one = (one > 0).then(|| bytes(8 * one as u64));
+        [of(rows, "m"), of(columns, "n"), one].into_iter().flatten().collect::<Vec<_>>().join(" + ")
+    }
+}
+
+/// Moves behind the next character, if it is this one.
+fn skip(rest: &mut &str, next: char) -> bool {
+    match rest.trim_start().strip_prefix(next) {
+        Some(behind) => {
+            *rest = behind;
+            true
+        }
+        None => false,
+    }
+}
+
 /// The protection of a masked message.
 const MASKED: &str = "masked: only the sum of all parties can be read";
 
@@ -261,4 +380,26 @@ pub fn kinds() -> impl Iterator<Item = &'static str> {
     let of_methods = registry::ALL.iter().flat_map(|method| method.description().all_messages());
     let of_others = list::JOINT.iter().flat_map(|joint| (joint.messages)());
     of_methods.chain(of_others).map(|w| w.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bytes_where_the_parameters_decide_them() {
+        let size = |formula: &str| Count::of(formula, 5).map(Count::in_words);
+        for (formula, bytes) in [
+            ("n x k", "n x 40 B"),
+            ("k x k", "200 B"),
+            ("n x 2k", "n x 80 B"),
+            ("m k + k (k + 1)/2", "m x 40 B + 120 B"),
+            ("m x k + 2 n + 1", "m x 40 B + n x 16 B + 8 B"),
+        ] {
+            assert_eq!(size(formula).as_deref(), Some(bytes), "{formula}");
+        }
+        for formula in ["", "m x n", "d_V x k", "4 x p", "k / 0 m", "a flag", "n x k for --beta 1", "1: a"] {
+            assert_eq!(size(formula), None, "{formula}");
+        }
+    }
 }

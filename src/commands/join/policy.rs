@@ -16,7 +16,7 @@ use fednmf_methods::parameters::{ParamType as _, meant_among};
 use fednmf_methods::registry;
 use fednmf_methods::shared::disclosure::Accepted;
 use fednmf_methods::shared::dp::{BudgetPath, DpParams};
-use fednmf_privacy::Protection;
+use fednmf_privacy::{BudgetUnit, Protection};
 
 use super::messages;
 use super::messages::Message;
@@ -119,6 +119,9 @@ pub struct Policy {
     max_components_per_row: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_rounds_times_components: Option<usize>,
+    /// What epsilon may protect, in the file as it is before `--transpose`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protects: Option<Vec<BudgetUnit>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_epsilon: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,12 +170,19 @@ fn refusal(whose: &str, reasons: &[String]) -> Result<()> {
     }
 }
 
+/// Units of privacy in words.
+fn units_text(units: &[BudgetUnit]) -> String {
+    units.iter().map(|unit| unit.describe()).collect::<Vec<_>>().join(", or ")
+}
+
 /// What a policy asks about.
 struct Facts<'a> {
     name: &'static str,
     partition: Partition,
     masked: bool,
     dp: Option<&'a DpParams>,
+    /// What epsilon protects.
+    unit: Option<BudgetUnit>,
     transcript: bool,
     rounds: usize,
     k: usize,
@@ -199,6 +209,7 @@ impl<'a> Facts<'a> {
                     partition,
                     masked: true,
                     dp: None,
+                    unit: None,
                     transcript: joint.transcript.is_some(),
                     rounds: 0,
                     k: 0,
@@ -220,11 +231,13 @@ impl<'a> Facts<'a> {
             (Written::Checkpoint, "--checkpoint", spec.checkpoint.is_some()),
             (Written::RecordView, "--record-view", spec.record_view.is_some()),
         ];
+        let dp = groups.dp.filter(|dp| dp.is_on());
         Facts {
             name,
             partition,
             masked: groups.secure_sum.is_some_and(|sum| sum.secure_sum),
-            dp: groups.dp.filter(|dp| dp.is_on()),
+            dp,
+            unit: dp.and(spec.description().protects()).map(|unit| unit.of_input(spec.input.transpose)),
             transcript: spec.transcript.is_some(),
             rounds: spec.max_iters,
             k: spec.k,
@@ -305,6 +318,7 @@ impl Policy {
             ("columns of each site", at_least(self.min_columns, "")),
             ("components for each own row", at_most(self.max_components_per_row)),
             ("iterations times components", at_most(self.max_rounds_times_components.map(|most| most as f64))),
+            ("epsilon protects", self.protects.as_ref().map(|units| units_text(units))),
             ("epsilon", at_most(self.max_epsilon)),
             ("delta", at_most(self.max_delta)),
             ("budget of all runs", at_most(self.max_budget)),
@@ -318,6 +332,28 @@ impl Policy {
         ];
         let line = |(what, rule): (&str, Option<String>)| Some(format!("  {what}: {}\n", printable(rule?.trim_end())));
         rules.into_iter().filter_map(line).collect()
+    }
+
+    /// Which sites the run expects, and what each of them adds to its own command: no proposal sets these options.
+    pub fn duties(&self) -> String {
+        let requires = |any: &[Required]| self.require.iter().any(|required| any.contains(required));
+        let own = [
+            ("--approved F.json", self.approval.is_some()),
+            ("--transcript F.jsonl", requires(&[Required::Transcript])),
+            ("--budget F.json", requires(&[Required::Budget]) || self.max_budget.is_some()),
+            // Results are only put aside with a log.
+            ("--site-log F.jsonl", requires(&[Required::SiteLog, Required::Hold, Required::HoldFor])),
+            ("--hold", requires(&[Required::Hold, Required::HoldFor])),
+            ("--hold-for FILE", requires(&[Required::HoldFor])),
+        ];
+        let own: Vec<&str> = own.into_iter().filter(|(_, required)| *required).map(|(option, _)| option).collect();
+        let sites = self.sites.as_ref().map_or("any that the hub names".into(), |sites| printable(&sites.join(", ")));
+        let least = self.min_parties.map(|least| format!("; at least {least}")).unwrap_or_default();
+        let adds = match own[..] {
+            [] => String::new(),
+            _ => format!("Each site adds to its own 'fednmf join': {}.\n", own.join(", ")),
+        };
+        format!("Sites in the run: {sites}{least}.\n{adds}")
     }
 
     /// Whether the run depends on the shape of the own part.
@@ -378,6 +414,22 @@ impl Policy {
         }
         if self.approval.is_some() && !run.approved {
             refuse("approval", "requires --approved, the approval of a proposed run by a person".into());
+        }
+        if let Some(units) = &self.protects {
+            let allowed = || units_text(units);
+            match facts.unit {
+                None if without_noise => refuse("protects", no_noise()),
+                None => refuse("protects", format!("requires --dp, so that epsilon protects {}", allowed())),
+                Some(unit) if !units.contains(&unit) => {
+                    let hint = match unit {
+                        BudgetUnit::Party => "",
+                        BudgetUnit::Row | BudgetUnit::Column => "; --transpose decides between row and column",
+                    };
+                    let unit = unit.describe();
+                    refuse("protects", format!("allows an epsilon that protects {}, not {unit}{hint}", allowed()));
+                }
+                Some(_) => {}
+            }
         }
         if let Some(most) = self.max_epsilon {
             match dp.map(|dp| dp.epsilon.given()) {
@@ -604,6 +656,7 @@ mod tests {
             (r#""require": ["hold-for"]"#, r#""require": ["hold"]"#),
             (r#""approval": "required""#, r#""require": []"#),
             (r#""max_rounds_times_components": 299"#, r#""max_rounds_times_components": 300"#),
+            (r#""protects": ["row", "column"]"#, r#""protects": ["party"]"#),
             (r#""max_epsilon": 0.9"#, r#""max_epsilon": 1"#),
             (r#""max_delta": 1e-6"#, r#""max_delta": 1e-5"#),
             (r#""precision": ["f64", "mixed"]"#, r#""precision": ["f32"]"#),

@@ -80,7 +80,7 @@ pub struct Budget {
     pub protects: Option<String>,
 }
 
-/// The approval of a proposal by a person.
+/// The approval of a proposal by a person, or the refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Approval {
@@ -90,6 +90,9 @@ pub struct Approval {
     pub by: String,
     /// When, UTC.
     pub time: String,
+    /// Why the person refuses; `None` if the person approves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
     /// What is approved.
     proposal: Signed,
 }
@@ -158,10 +161,13 @@ impl Proposal {
         let parameters: String = self.parameters.iter().filter(given).map(parameter).collect();
         let Proposal { method, messages, limits, budget, .. } = self;
         let messages = messages::table(messages, std::io::stdout());
-        let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites:\n{}", rules.text()));
         let budget = budget.as_ref().map(Budget::text);
         let limits = limits.as_ref().map(Limits::text);
-        let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules.unwrap_or_default();
+        let rules = match &self.rules {
+            Some(rules) => format!("Rules for all sites:\n{}{}", rules.text(), rules.duties()),
+            None => "Sites in the run: any that the hub names, since no policy was proposed.\n".into(),
+        };
+        let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules;
         let summary = list::description(method).map_or("", |description| description.summary);
         format!("{method}: {summary}\n\nWhat leaves a site:\n{messages}\n{more}All options:\n{parameters}\n")
     }
@@ -224,16 +230,21 @@ impl Limits {
 
     fn text(&self) -> String {
         let Limits { of, least, vectors, hidden, colluding } = self;
-        let reached = match vectors {
-            0 => String::new(),
-            _ => format!(
-                "; others can read {vectors} vectors in all sums (never more than a {} has entries), so {} must lack at least \
-                 {hidden} {of} of the others (never more than {SHARE} for each entry), or of each of them without --secure-sum",
-                of.trim_end_matches('s'),
-                counted(*colluding, "site", "sites together")
-            ),
-        };
-        format!("Limits, unless a risk is accepted: each site has at least {least} {of}{reached}.\n")
+        let one = of.trim_end_matches('s');
+        let mut lines = vec![
+            "Limits, checked before the first sum unless --accept-risk names the risk:".to_string(),
+            format!("Each site has at least {least} {of}."),
+        ];
+        if *vectors > 0 {
+            let left_out = if *colluding == 1 { "one site is".to_string() } else { format!("{colluding} sites are") };
+            lines.extend([
+                format!("The sums of the whole run show others {vectors} combinations of {of}."),
+                format!("If any {left_out} left out, the others have at least {hidden} {of} together."),
+                format!("If a {one} has fewer than {vectors} entries, {SHARE} {of} for each entry suffice."),
+                "Without --secure-sum each site has as many by itself.".into(),
+            ]);
+        }
+        lines.join("\n  ") + "\n"
     }
 }
 
@@ -251,6 +262,12 @@ impl Approved {
             let other = &signed.signature.site;
             return Err(at(Error::input(format!(
                 "is the approval of site {other}; a person at site {site} has to approve"
+            ))));
+        }
+        if let Some(reason) = &approval.refused {
+            let [by, reason] = [&approval.by, reason].map(|text| printable::printable(text));
+            return Err(at(Error::input(format!(
+                "is a refusal: {by} refuses this proposal for site {site}: {reason}"
             ))));
         }
         let proposal = Proposal::verified(&approval.proposal, authority).map_err(|e| at(e.at("its proposal")))?;
@@ -275,13 +292,28 @@ impl Approved {
     }
 }
 
-/// Approves a proposal as a person: the document to write.
+/// Approves a proposal as a person `by` name, or refuses it for a reason: the document to write.
 ///
 /// # Errors
-/// If the name is none, or the certificate's key cannot sign.
-pub fn approve(proposal: Signed, by: &str, time: String, site: &str, identity: &Identity) -> Result<Signed> {
-    let approval = Approval { fednmf_approval: VERSION, by: by.into(), time, proposal };
+/// If the certificate's key cannot sign.
+pub fn decide(
+    proposal: Signed,
+    (by, refused): (&str, Option<&str>),
+    time: String,
+    site: &str,
+    identity: &Identity,
+) -> Result<Signed> {
+    let (by, refused) = (by.into(), refused.map(String::from));
+    let approval = Approval { fednmf_approval: VERSION, by, time, refused, proposal };
     Signed::new(json!(approval), Subject::Approval, site, identity)
+}
+
+/// Checks that a text says why a person refuses.
+///
+/// # Errors
+/// What it must be.
+pub fn reason(text: &str) -> std::result::Result<String, String> {
+    if text.trim().is_empty() { Err("must say why".into()) } else { printable::shown(text) }
 }
 
 /// Checks that a text names a person, `Name <mail>`.

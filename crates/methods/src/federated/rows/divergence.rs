@@ -125,7 +125,7 @@ impl Method for FedKl {
                 MessageSpec::new(SUMS, "k; n x k with --missing or --holdout", "each iteration"),
                 MessageSpec::new(
                     masked(TERMS),
-                    "n x k, and k for the columns of U, as one; 2 n x k with --missing or --holdout",
+                    "n x k + k, the sums of the columns of U, as one; 2 n x k with --missing or --holdout",
                     "each iteration, with --secure-sum"
                 ),
                 MessageSpec::new(missing::HELD, "2", "each evaluation, with --holdout"),
