@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::common::{data, distance, events, fednmf, matrix, write_circulant};
+use crate::common::{data, distance, events, fednmf, matrix, number, save_npy, write_circulant};
 
 const GRIDS: [(usize, usize); 6] = [(1, 1), (1, 4), (4, 1), (2, 2), (3, 2), (2, 3)];
 
@@ -275,4 +276,24 @@ fn a_sparse_exchange_of_dense_data_is_refused() {
         "dense",
         "leave it out",
     ]);
+}
+
+/// Each rank reads its own rows of a dense file, or its own columns of one that is stored by columns.
+#[test]
+fn lines_of_a_dense_file_that_stay_are_not_exchanged() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let x = Array2::from_shape_fn((40, 9), |(i, j)| ((7 * i + 3 * j) % 5) as f64);
+    save_npy(&file("x.npy"), &x);
+    for (words, exchanged) in [("--grid 2x1", false), ("--grid 1x2", true), ("--transpose --grid 1x2", false)] {
+        let run = |ranks, grid: &str| {
+            let line = format!("--algo hals -k 3 --max-iters 3 --precision f64 {grid} --input");
+            fednmf(ranks, &line).arg(file("x.npy")).ok()
+        };
+        let two = run(2, words);
+        let sent = two["wire"].as_array().unwrap().iter().any(|w| w["purpose"] == "load entries");
+        assert_eq!(sent, exchanged, "{words}: {}", two["wire"]);
+        let one = run(0, if words.contains("transpose") { "--transpose" } else { "" });
+        assert!((number(&one, "rel_error") - number(&two, "rel_error")).abs() < 1e-12, "{words}");
+    }
 }

@@ -158,6 +158,7 @@ fn read_dense<T: Real>(
             }
         })
         .collect();
+    let stays_local = stays_local || reads_own_lines(&dense_files, request, cuts);
     let tiles = request.layout.tiles(cuts, comm.rank());
     let open = |file: usize, share: Range<usize>| {
         let (file, content) = known[file];
@@ -166,6 +167,17 @@ fn read_dense<T: Real>(
         content.dense_reader(part, parts, share, request.policy)
     };
     dense::exchange(comm, stays_local, &Route::all(request.layout, cuts), &tiles, &dense_files, open, progress)
+}
+
+/// Whether each rank reads the rows that it holds and no others, or the columns of a file that is stored by columns.
+fn reads_own_lines(files: &[DenseFile], request: &Request, cuts: &Cuts) -> bool {
+    let ([file], Layout::Grid { pr, pc }) = (files, request.layout) else { return false };
+    let (others, lines, width) = match file.by_columns {
+        true => (*pr, &cuts.cols, request.header.rows),
+        false => (*pc, &cuts.rows, request.header.cols),
+    };
+    let own = lines.iter().map(|lines| lines.start * width..lines.end * width).enumerate();
+    others == 1 && file.readers.iter().cloned().eq(own)
 }
 
 /// The only file, if it is stored by rows of the matrix.
