@@ -30,6 +30,20 @@ def _has_entries(X: Any) -> bool:
     return bool((X.data if sp.issparse(X) else X).any())
 
 
+def _at_moderate_scale(state: _State) -> _State:
+    """The same factorisation with components whose scale has drifted, as from batches of few samples, back at norm 1.
+
+    Powers of two change nothing but the exponents.
+    """
+    norms = np.linalg.norm(state.v, axis=0)
+    exponents = np.log2(norms, out=np.zeros_like(norms), where=norms > 0)
+    exponents = np.where(np.abs(exponents) > np.finfo(norms.dtype).maxexp // 4, np.rint(exponents), 0).astype(int)
+    if not exponents.any():
+        return state
+    a = np.ldexp(np.ldexp(state.a, exponents), exponents[:, None])
+    return state._replace(v=np.ldexp(state.v, -exponents), a=a, b=np.ldexp(state.b, exponents))
+
+
 class MiniBatchNMF(NMF):
     """Nonnegative matrix factorisation, X ~ W H with W, H >= 0, for many samples: H is updated after each batch.
 
@@ -52,7 +66,7 @@ class MiniBatchNMF(NMF):
     max_iter : int
         Largest number of passes over X.
     forget_factor : float
-        Weight of earlier batches: after a pass over X in `fit`, after `batch_size` samples of a call of `partial_fit`.
+        Weight of earlier batches: after a pass over X in `fit`; in `partial_fit` after `batch_size` samples, in one call or several.
     fresh_restarts, fresh_restarts_max_iter, transform_max_iter
         Accepted as in scikit-learn, and without effect: W is solved for exactly.
 
@@ -187,7 +201,8 @@ class MiniBatchNMF(NMF):
         # That of an earlier fit is not of these components.
         self.__dict__.pop("reconstruction_err_", None)
         samples = X.shape[0]
-        self._step(X, float(self.forget_factor) ** (min(self.batch_size, samples) / samples))
+        fewer, more = sorted((self.batch_size, samples))
+        self._step(X, float(self.forget_factor) ** (fewer / more))
         self.n_iter_ += 1
         self.n_steps_ += 1
         return self
@@ -311,6 +326,8 @@ class MiniBatchNMF(NMF):
         of_divergence = self._checked_loss() != _FROBENIUS
         *state, cost = _fednmf.online_step(_run.native(X), str(v.dtype), (v, a, b), rows, settings, of_divergence)
         self._state = _State(*state, loss)
+        if not of_divergence and not self._penalties():
+            self._state = _at_moderate_scale(self._state)
         self.components_ = np.ascontiguousarray(self._state.v.T)
         return cost
 

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import MiniBatchNMF as Sklearn
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fednmf import NMF, MiniBatchNMF
+from fednmf import NMF, MiniBatchNMF, _minibatch
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -279,3 +279,26 @@ def test_batches_of_zeros_come_before_the_start(planted):
     for fit in (lambda: MiniBatchNMF(2).fit(zeros), lambda: MiniBatchNMF(2).fit(iter([zeros]))):
         with pytest.raises(ValueError, match="zero"):
             fit()
+
+
+def test_samples_may_come_one_by_one(digits):
+    X = np.random.default_rng(0).permutation(digits)
+    theirs, ours = Sklearn(10, random_state=0), MiniBatchNMF(10, random_state=0)
+    for i in range(len(X)):
+        theirs.partial_fit(X[i : i + 1])
+        ours.partial_fit(X[i : i + 1])
+    assert error(ours, X) <= 0.95 * error(theirs, X)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_drifted_scale_comes_back_without_another_change(dtype):
+    rng = np.random.default_rng(0)
+    v, a, b = rng.random((9, 3)).astype(dtype), rng.random((3, 3)).astype(dtype), rng.random((9, 3)).astype(dtype)
+    drift = np.array([np.finfo(dtype).maxexp // 3, 0, -np.finfo(dtype).maxexp // 3])
+    far = _minibatch._State(np.ldexp(v, drift), np.ldexp(np.ldexp(a, -drift), -drift[:, None]), np.ldexp(b, -drift), 5.0, 2.0)
+    near = _minibatch._at_moderate_scale(far)
+    assert np.abs(np.log2(np.linalg.norm(near.v, axis=0))).max() < 2
+    for part in ("v @ a", "b"):
+        value = (lambda s: s.v @ s.a @ s.v.T) if part == "v @ a" else (lambda s: s.v @ s.b.T)
+        np.testing.assert_array_equal(value(near), value(_minibatch._State(v, a, b, 5.0, 2.0)))
+    assert _minibatch._at_moderate_scale(near) is near
