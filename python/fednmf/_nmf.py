@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from typing import Any, Literal, Optional, Union, get_args
 
 import numpy as np
@@ -191,11 +190,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         tol = _run.at_least_zero("tol", self.tol)
         penalties = self._penalties()
         if penalties and 0 in (penalties["alpha_u"], penalties["alpha_v"]):
-            warnings.warn(
+            _show.warn(
                 "only one of alpha_W and alpha_H is above 0, so that factor shrinks while the other grows, and the product is hardly "
                 "restricted; a penalty on both acts on the product",
-                UserWarning,
-                stacklevel=4,
             )
         with _show.Progress() as progress:
             run = _run.factorize(
@@ -212,17 +209,14 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 callback=progress.iteration if self.verbose else None,
             )
         if tol > 0 and run.stopped_by == "max_iters":
-            warnings.warn(
+            _show.warn(
                 f"{run.n_iter} iterations did not reach tol={self.tol}; raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         factors = {name: values for name, _, values in run.factors}
         if penalties and not (factors["U"].any() and factors["V"].any()):
-            warnings.warn(
+            _show.warn(
                 "no component is left beside the penalties: use smaller alpha_W and alpha_H, fewer components, or another init",
-                UserWarning,
-                stacklevel=4,
             )
         self.components_ = np.ascontiguousarray(factors["V"].T)
         self.n_components_, self.n_iter_ = k, run.n_iter
@@ -318,7 +312,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _start(self, X: Any, W: Any, H: Any) -> Optional[tuple[np.ndarray, np.ndarray]]:
         if self.init != "custom":
             if W is not None or H is not None:
-                warnings.warn("W and H are used with init='custom' only", RuntimeWarning, stacklevel=5)
+                _show.warn("W and H are used with init='custom' only", RuntimeWarning)
             return None
         if W is None or H is None:
             raise ValueError("init='custom' needs W and H")

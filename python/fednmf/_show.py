@@ -5,8 +5,17 @@ from __future__ import annotations
 import html
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warns of the line that called this package, whatever of scikit-learn stands between."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("fednmf", "sklearn"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 class Progress:

@@ -159,6 +159,8 @@ def by_sample(samples: Any, sample_key: Optional[str]) -> Mapping[str, Any]:
         return {sample: samples[of_cell == sample] for sample in sorted(set(of_cell) - {None})}
     if isinstance(samples, Mapping):
         return {str(sample): given for sample, given in samples.items()}
+    if isinstance(samples, (str, Path)) or hasattr(samples, "columns"):
+        samples = [samples]  # One table, perhaps of several samples.
     named = [(Path(given).stem if isinstance(given, (str, Path)) else str(i), given) for i, given in enumerate(samples)]
     if len(dict(named)) < len(named):
         raise ValueError("two files of samples have the same name: give a dict from samples to files")

@@ -197,10 +197,10 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
             known = ", ".join(map(str, data.obs)) if hasattr(data, "obs") else "none, since data is an array"
             raise ValueError(f"groups={groups!r}: is no column of adata.obs; there are {known}")
         groups = data.obs[groups]
-    groups = _annotated.labels(groups, "groups")
+    given, groups = groups, _annotated.labels(groups, "groups")
     if len(groups) != len(shares):
         raise ValueError(f"groups has {len(groups)} entries, but there are {len(shares)} samples")
-    names = sorted(set(groups) - {None})
+    names = _in_order(given, groups)
     means = np.array([shares[groups == name].mean(axis=0) for name in names])
     if ax is None:
         _, ax = _pyplot().subplots(
@@ -255,7 +255,7 @@ def embedding(
         # What uses the component most is drawn last.
         order = np.argsort(shares[:, component], kind="stable")
         ax.scatter(*places[order, :2].T, c=shares[order, component], s=min(4, 30000 / len(order)), vmin=0, vmax=1)
-        ax.set_title(str(component) if names is None else f"{component}: {names[component]}")
+        ax.set_title(f"component {component}" if names is None else f"{component}: {names[component]}")
         ax.set_axis_off()
     return np.array(axes[:k], dtype=object)
 
@@ -304,6 +304,18 @@ def consensus(result: KChoice, k: Optional[int] = None, ax: Any = None) -> Any:
     ax.set_yticks(middle, numbers)
     ax.set_title(f"components of {len(clusters) // k} runs with k = {k}, by cluster")
     return ax
+
+
+def _in_order(groups: Any, labels: np.ndarray) -> list[str]:
+    """The labels that occur, in the order of the categories, else of the numbers or texts that they are of."""
+    categories = getattr(getattr(groups, "cat", None), "categories", None)
+    values = np.asarray(groups if categories is None else categories, dtype=object)
+    places = {str(value): at for at, value in enumerate(values)} if categories is not None else dict(zip(labels, values))
+    found = set(labels) - {None}
+    try:
+        return sorted(found, key=places.__getitem__)
+    except TypeError:
+        return sorted(found)
 
 
 def _shares(data: Any, H: Any) -> np.ndarray:
