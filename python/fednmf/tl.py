@@ -10,7 +10,7 @@ from typing import Any, Literal, Optional
 
 import numpy as np
 
-from . import _annotated
+from . import _annotated, _show
 from ._choose_k import Callback, Consensus, KChoice, SearchMethod
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
@@ -99,6 +99,8 @@ def nmf(
     model = NMF(n_components, random_state=random_state, **params)
     loss = checked_loss(model.beta_loss)
     _warn_of_logarithms(adata, X, layer, loss)
+    if isinstance(n_components, numbers.Integral) and n_components > min(X.shape):
+        _show.warn(f"n_components={n_components}: {X.shape[0]} cells and {X.shape[1]} genes determine at most {min(X.shape)} components")
     if isinstance(X, Parts) and loss not in (1, 2):
         raise ValueError(
             f"beta_loss={model.beta_loss!r} needs the matrix in memory, and it is read by parts: call adata.to_memory() first, or take "
@@ -107,6 +109,7 @@ def nmf(
     cells = model.fit_transform(X)
     about = {
         "params": {
+            **model._penalties(),
             "n_components": model.n_components_,
             "layer": "X" if layer is None else layer,
             "use_highly_variable": use_highly_variable,
@@ -121,16 +124,19 @@ def nmf(
         "reconstruction_err": model.reconstruction_err_,
         "n_iter": model.n_iter_,
     }
-    _store(adata, cells, model.components_, used, about)
+    _store(adata, cells, model.components_, used, loss, about)
     return adata if copy else None
 
 
-def _store(adata: Any, W: np.ndarray, H: np.ndarray, used: np.ndarray, about: dict[str, Any]) -> None:
-    """Stores factors as a result that `project` and `fednmf.pl` read."""
+def _store(adata: Any, W: np.ndarray, H: np.ndarray, used: np.ndarray, beta: float, about: dict[str, Any]) -> None:
+    """Stores factors as a result that `project`, `fednmf.pl` and the program read."""
     genes = np.zeros((adata.n_vars, H.shape[0]), dtype=H.dtype)
     genes[used] = H.T
     adata.obsm["X_nmf"], adata.varm["NMF"] = W, genes
-    adata.uns["nmf"] = {**about, "version": __version__}
+    params = {"beta": float(beta), **about["params"]}
+    # The program knows the loss by the method, and its beta.
+    algo = {2.0: "mu" if params.get("solver") == "mu" else "hals", 1.0: "kl-mu"}.get(beta, "beta-mu")
+    adata.uns["nmf"] = {**about, "params": params, "algo": algo, "version": __version__}
 
 
 def _seed(random_state: Any) -> dict[str, int]:
@@ -161,6 +167,8 @@ def project(
     n_jobs: Optional[int] = None,
 ) -> None:
     """Weights of new cells for the components of `reference`, which `nmf` has factorised: ``adata.obsm["X_nmf"]``.
+
+    With them `adata` gets the components, as far as it has their genes, in ``varm["NMF"]``, and ``uns["nmf"]`` of the reference.
 
     Genes are matched by name: those that `adata` lacks are left out of the fit, and others than those of `reference` are ignored,
     with a warning that counts both. The weights are the minimiser of the loss and the penalty with which `nmf` was called. For the
@@ -223,7 +231,9 @@ def project(
     scale = X.dtype.type(divisor)
     parts = (X[rows] for rows in X.slices()) if isinstance(X, Parts) else [X]
     found = [model._project(part if divisor == 1 else part / scale, penalty, min_gain) for part in parts]
-    adata.obsm["X_nmf"] = np.concatenate(found)
+    genes = np.zeros((adata.n_vars, components.shape[1]), dtype=components.dtype)
+    genes[where[common]] = components[used][common]
+    adata.obsm["X_nmf"], adata.varm["NMF"], adata.uns["nmf"] = np.concatenate(found), genes, dict(reference.uns["nmf"])
 
 
 def _factorised(reference: Any, components: np.ndarray) -> np.ndarray:
@@ -395,5 +405,5 @@ def choose_k(
                     **_seed(random_state),
                 },
             }
-            _store(data, found.consensus.W, found.consensus.H, used, about)
+            _store(data, found.consensus.W, found.consensus.H, used, beta, about)
     return found

@@ -6,6 +6,7 @@ import subprocess
 import warnings
 
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
@@ -342,3 +343,31 @@ def test_genes_whose_components_are_zero_count_for_the_size_of_a_cell(marked):
 def test_results_that_are_no_reference_are_refused_with_the_cure(cells):
     with pytest.raises(TypeError, match="is a dict: give an AnnData that fednmf.tl.nmf has factorised"):
         fednmf.tl.project(cells, {})
+
+
+def test_the_program_uses_the_loss_of_stored_components(tmp_path):
+    """Weights of the same cells by the package and by the program."""
+    program = os.environ.get("FEDNMF_BINARY")
+    if not program:
+        pytest.skip("FEDNMF_BINARY is not set")
+    counts = np.random.default_rng(0).poisson(np.random.default_rng(1).gamma(0.5, 2, (120, 30))).astype("float32")
+    names = [f"g{j}" for j in range(30)]
+    for params in ({}, {"beta_loss": "kullback-leibler"}, {"beta_loss": 1.5}, {"beta_loss": 1, "alpha_W": 0.01, "l1_ratio": 0.5}):
+        old, new = (anndata.AnnData(part, var=pandas.DataFrame(index=names)) for part in (counts[:80], counts[80:]))
+        fednmf.tl.nmf(old, 4, max_iter=500, **params)
+        fednmf.tl.project(new, old)
+        old.write(tmp_path / "old.h5ad")
+        new.write(tmp_path / "new.h5ad")
+        output = tmp_path / "new.npz"
+        command = [program, "project", tmp_path / "old.h5ad", "--input", tmp_path / "new.h5ad", "--output", output, "--quiet"]
+        subprocess.run(command, check=True, capture_output=True)
+        np.testing.assert_allclose(np.load(output)["U"], new.obsm["X_nmf"], rtol=1e-3, atol=1e-4 * new.obsm["X_nmf"].max())
+        output.unlink()
+    # The program may replace what the package has stored, and refuses components of some genes.
+    subprocess.run([program, tmp_path / "old.h5ad", "-k", "3", "-q", "--add-to", tmp_path / "old.h5ad"], check=True, capture_output=True)
+    assert anndata.read_h5ad(tmp_path / "old.h5ad").obsm["X_nmf"].shape == (80, 3)
+    old.var["highly_variable"] = np.arange(30) < 20
+    fednmf.tl.nmf(old, 4, use_highly_variable=True, max_iter=500)
+    old.write(tmp_path / "some.h5ad")
+    refused = subprocess.run([program, "project", tmp_path / "some.h5ad", "--input", tmp_path / "new.h5ad"], capture_output=True, text=True)
+    assert refused.returncode == 2 and "fednmf.tl.project" in refused.stderr

@@ -25,7 +25,7 @@ use fednmf_methods::registry;
 use fednmf_methods::shared::disclosure::{DisclosureParams, Duration, OpenedSums, PrivatePart, Risk};
 use fednmf_methods::shared::dp::DpParams;
 
-use super::provenance::METHOD_OF_V;
+use super::provenance::{METHOD_OF_V, with_all_params};
 
 /// `fednmf choose`.
 #[derive(Debug, Args)]
@@ -95,29 +95,6 @@ pub struct Run<'a> {
 /// The factor that all parties know: the components are its columns.
 fn shared_factor(method: &Description) -> &'static str {
     if method.partition == Partition::PartyColumns { "U" } else { "V" }
-}
-
-/// The attributes of a run, in which the file of a sweep has some parameters of the matrix outside those of the method.
-fn with_all_params(mut attributes: Map<String, Value>) -> Map<String, Value> {
-    const OF_SWEEPS: [&str; 9] = [
-        "transpose",
-        "scale",
-        "scale_divisor",
-        "binarize",
-        "binarize_threshold",
-        "missing",
-        "holdout",
-        "feature_type",
-        "highly_variable",
-    ];
-    let outside = OF_SWEEPS.iter().filter_map(|name| Some(((*name).to_string(), attributes.get(*name)?.clone())));
-    let outside: Vec<(String, Value)> = outside.collect();
-    if let Some(Value::Object(params)) = attributes.get_mut("params") {
-        for (name, value) in outside {
-            params.entry(name).or_insert(value);
-        }
-    }
-    attributes
 }
 
 impl<'a> Run<'a> {

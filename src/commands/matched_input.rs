@@ -73,8 +73,9 @@ impl StoredFactors {
     /// Opens the matrix with the preparation of the run. Collective.
     ///
     /// # Errors
-    /// As [`data::open`].
+    /// As [`data::open`] and [`Provenance::check_usable`].
     pub fn open_input(&self, mut spec: InputSpec, comm: &Communicator) -> Result<OpenedInput<'_>> {
+        self.run.check_usable(&self.path).map_err(Error::on_all_ranks)?;
         self.run.apply(&mut spec);
         if self.run.common_columns && !spec.by_party() {
             spec.use_columns(&self.stored.names().columns.unwrap_or_default());

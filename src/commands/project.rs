@@ -34,7 +34,7 @@ use fednmf_methods::shared::missing::Observed;
 use crate::cli::parameters::Group;
 
 use super::matched_input::{Common, Order, StoredFactors, spec_of, whole};
-use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V};
+use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V, with_all_params};
 
 /// `fednmf project`.
 #[derive(Debug, Args)]
@@ -336,11 +336,13 @@ fn attributes_of(
     k: usize,
     error: f64,
 ) -> Map<String, Value> {
-    let mut params = stored.attributes().get("params").cloned().unwrap_or_else(|| json!({}));
+    let mut params = with_all_params(stored.attributes().clone())["params"].take();
     params["missing"] = run.missing.value().into();
     params["transpose"] = args.transpose.into();
     params["holdout"] = 0.into();
     params["stack"] = run.stack().into();
+    // V has a row for each column of the new matrix, with zeros for those that were not used.
+    params["highly_variable"] = 0.into();
     let mut all = attributes::provenance();
     let more = json!({
         "algo": "project", "factors": args.factors, "input": args.input, "m": m, "n": n, "k": k, "rel_error": error,

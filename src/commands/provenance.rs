@@ -25,6 +25,31 @@ pub const METHOD_OF_V: &str = "method_of_v";
 /// The attribute of projected factors that counts the columns of the new matrix which V lacks: the projection ignored them.
 pub const COLUMNS_IGNORED: &str = "columns_ignored";
 
+/// Parameters of the matrix that the files of a sweep have beside those of the method.
+const OF_SWEEPS: [&str; 9] = [
+    "transpose",
+    "scale",
+    "scale_divisor",
+    "binarize",
+    "binarize_threshold",
+    "missing",
+    "holdout",
+    "feature_type",
+    "highly_variable",
+];
+
+/// The attributes of a run with all of its parameters in `params`, also if it is one of a sweep.
+pub fn with_all_params(mut attributes: Map<String, Value>) -> Map<String, Value> {
+    let outside = OF_SWEEPS.iter().filter_map(|name| Some(((*name).to_string(), attributes.get(*name)?.clone())));
+    let outside: Vec<(String, Value)> = outside.collect();
+    if let Value::Object(params) = attributes.entry("params").or_insert_with(|| Map::new().into()) {
+        for (name, value) in outside {
+            params.entry(name).or_insert(value);
+        }
+    }
+    attributes
+}
+
 /// The parameters of a run that determine the matrix that was factorised.
 #[derive(Debug, Clone)]
 pub struct Provenance {
@@ -68,6 +93,8 @@ pub struct Provenance {
     pub columns_ignored: u64,
     /// Rows and columns of the matrix of the run.
     shape: [Option<u64>; 2],
+    /// Why the factors, which are of Python, cannot be used together with a matrix.
+    unusable: Option<&'static str>,
 }
 
 impl Provenance {
@@ -135,8 +162,26 @@ impl Provenance {
             order: [ROW_ORDER, COLUMN_ORDER].map(text),
             columns_ignored: attributes.get(COLUMNS_IGNORED).and_then(Value::as_u64).unwrap_or(0),
             shape: ["m", "n"].map(|name| attributes.get(name).and_then(Value::as_u64)),
+            unusable: match (parameter("use_highly_variable"), parameter("beta_loss")) {
+                (Some(some), _) if *some == true || *some == 1 => Some(
+                    "fednmf.tl has factorised its highly variable genes alone; use fednmf.tl.project, or factorise \
+                     adata[:, adata.var['highly_variable']].copy()",
+                ),
+                (_, Some(_)) if method.is_none() => Some(
+                    "was written by an earlier fednmf.tl, which does not say by which loss; use fednmf.tl.project, or factorise it again",
+                ),
+                _ => None,
+            },
             sparse: parameter(HELD_OUT_OF_SPARSE).map(|sparse| *sparse == true || *sparse == 1),
         })
+    }
+
+    /// Checks that the factors can be used together with a matrix.
+    ///
+    /// # Errors
+    /// If it is not known from which columns they are, or by which loss.
+    pub fn check_usable(&self, path: &Path) -> Result<()> {
+        self.unusable.map_or(Ok(()), |why| Err(Error::input(format!("{}: {why}", path.display()))))
     }
 
     /// Reads the input as the run did: divisor, threshold, NaN and the stack of `{party}` files.

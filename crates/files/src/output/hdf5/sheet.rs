@@ -326,7 +326,7 @@ pub fn appendable_shape(path: &Path) -> Result<(usize, usize)> {
     let (file, about) = open()
         .map_err(|e| Error::input(format!("{shown}: cannot be opened as an AnnData file ({e}); check the name")))?;
     let foreign =
-        [OBS, VAR, ABOUT].into_iter().find(|place| exists(&file, place)).filter(|_| !about.contains_key("git"));
+        [OBS, VAR, ABOUT].into_iter().find(|place| exists(&file, place)).filter(|_| !about.contains_key("version"));
     if ["obs", "var"].into_iter().any(|frame| is_record_table(&file, frame)) {
         return Err(Error::input(format!(
             "{shown}: was written by a version of AnnData before 0.7, to which nothing is added; write it again \
