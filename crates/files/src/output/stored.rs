@@ -256,19 +256,26 @@ impl Stored {
     /// Fills `out` with rows `first_row ..` of a matrix of the shared file, stored in either precision.
     ///
     /// # Errors
-    /// If there is no such matrix, it has another shape, or an entry that is not finite, which no run writes.
+    /// If there is no such matrix, it has another shape, or an entry that no run writes: of another type, negative, not finite.
     pub fn as_f64(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, f64>) -> Result<()> {
-        if self.precision(name)? == f32::NAME {
+        let found = self.precision(name)?;
+        if ![f32::NAME, f64::NAME].contains(&found.as_str()) {
+            return Err(Error::input(format!(
+                "{}: {name} is stored as {found}; factors are stored as f32 or f64",
+                self.path.display()
+            )));
+        }
+        if found == f32::NAME {
             let mut narrow = Array2::<f32>::zeros(out.dim());
             self.read(name, first_row, narrow.view_mut())?;
             out.zip_mut_with(&narrow, |out, &x| *out = x.as_f64());
         } else {
             self.read(name, first_row, out.view_mut())?;
         }
-        match out.indexed_iter().find(|(_, x)| !x.is_finite()) {
+        match out.indexed_iter().find(|(_, x)| !(x.is_finite() && **x >= 0.0)) {
             None => Ok(()),
             Some(((row, component), _)) => Err(Error::input(format!(
-                "{}: the entry of {name} in row {}, component {component} is not a finite number; use the file as its run wrote it",
+                "{}: the entry of {name} in row {}, component {component} is no finite number of at least 0; use the file as its run wrote it",
                 self.path.display(),
                 first_row + row
             ))),
