@@ -93,9 +93,14 @@ fn otherwise(e: &clap::Error, subcommand: Option<&str>) -> Error {
             format!("{args}: there is no such option; {}", similar(ContextKind::SuggestedArg))
         }
         ErrorKind::UnknownArgument => format!("{args}: belongs to no option; {help}"),
-        ErrorKind::InvalidSubcommand => {
+        ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict if args.is_empty() => {
             let name = all(ContextKind::InvalidSubcommand).join(", ");
-            format!("{name}: there is no such command or file; {}", similar(ContextKind::SuggestedSubcommand))
+            match std::path::Path::new(&name).exists() {
+                true => format!("{name}: there is an --input already, or the command takes none; {help}"),
+                false => {
+                    format!("{name}: there is no such command or file; {}", similar(ContextKind::SuggestedSubcommand))
+                }
+            }
         }
         ErrorKind::MissingRequiredArgument => format!("{args}: is missing; {help}"),
         ErrorKind::ArgumentConflict if !others.is_empty() => format!("{args}: cannot be given together with {others}"),

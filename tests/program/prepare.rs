@@ -141,7 +141,7 @@ fn wrong_preparations_are_refused() {
         (format!("prepare counts {input} -o {}", file("o-{party}.mtx")), ["--output", "one file"]),
         (format!("prepare counts {input} -o {out}"), ["a.npy", "whole numbers"]),
         (format!("prepare counts {input} -o {out} --row-total 0"), ["--row-total", "positive"]),
-        (format!("prepare counts {input} -o {out} --variable-by seurat"), ["--variable-by", "--variable-columns"]),
+        (format!("prepare counts {input} -o {out} --variable-by seurat"), ["--variable-columns", "is missing"]),
         (format!("prepare counts {input} -o {out} --keep-counts --log1p"), ["--keep-counts", "--log1p"]),
         (format!("prepare tf-idf {input} -o {out} --log1p"), ["--log1p", "prepare counts"]),
         (format!("prepare counts {input} -o {out} --parties 2"), ["--parties", "{party}"]),

@@ -675,7 +675,9 @@ fn command(body: &mut String, history: &History) {
     );
     let _ = writeln!(body, "<details><summary>All parameters of {}</summary>", escape(&history.name));
     let params = start["params"].as_object();
-    let rows = params.into_iter().flatten().map(|(name, value)| vec![name.replace('_', " "), text(value)]);
+    // A parameter without a value has a default that depends on others.
+    let given = params.into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let rows = given.map(|(name, value)| vec![name.replace('_', " "), text(value)]);
     let more = ["checksum", "nnz", "format", "load_seconds", "blas", "resumed_from"];
     let more = more.iter().map(|name| vec![name.replace('_', " "), text(&start[*name])]);
     let name = format!("Parameters of {}", history.name);

@@ -28,6 +28,7 @@ use fednmf_base::units::parse_bytes;
 use fednmf_comm::Communicator;
 use fednmf_data::{NanRemedy, Sharing};
 use fednmf_driver::progress::Progress;
+use fednmf_files::features;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
 use fednmf_files::{InputSpec, PARTY, Source, TableFormat, TableOptions, names};
@@ -276,6 +277,13 @@ impl Preparation {
         }
     }
 
+    /// Whether the file says that its rows, as they are read, are features: those of 10x are.
+    fn has_genes_as_rows(&self) -> bool {
+        let Source::File { path, dataset } = &self.spec.source else { return false };
+        let plain = !self.spec.transpose && !self.spec.by_party();
+        plain && matches!(features::types(path, dataset.as_deref()), Some((true, _)))
+    }
+
     /// The matrices of the hosted parties, and the rules. Collective.
     fn matrices(&self, given: Option<Rules>, comm: &Communicator) -> SharedResult<(Vec<(usize, Matrix)>, Rules)> {
         let mut spec = self.spec.clone();
@@ -284,6 +292,12 @@ impl Preparation {
             spec.items = given.as_ref().and_then(Rules::names).and_then(names::items);
         }
         let mut progress = Progress::new(comm.reports(), None);
+        if self.args.how == How::Counts && self.has_genes_as_rows() {
+            progress.warn(&format!(
+                "{}: has genes as rows, and counts prepares cells as rows; add --transpose if that is not meant",
+                self.args.input
+            ));
+        }
         let checks = Checks {
             shapes: &|counts, columns| self.check_shapes(counts, columns, comm),
             entries: &|matrix| match self.args.how {
