@@ -611,3 +611,33 @@ fn repeated_names_are_the_reason_of_a_refusal() {
     let project = fednmf(0, "project").arg(at("f.h5")).arg("--input").arg(at("new.csv"));
     project.refused(&["several columns are called B", "unique names"]);
 }
+
+/// What `project` makes of the consensus of a sweep is in the units of the input, as what it makes of a run.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_projection_of_a_consensus_keeps_how_the_matrix_was_prepared() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    save_npy(&file("x.npy"), &Array2::from_shape_fn((30, 8), |(i, j)| ((5 * i + 3 * j) % 17) as f64));
+    for (i, words) in ["--scale max", "--binarize 9", "--scale max --loss kl", "--transpose"].into_iter().enumerate() {
+        let name = |what: &str| file(&format!("{what}{i}"));
+        let sweep =
+            fednmf(0, &format!("sweep --k 3 --runs 2 --max-iters 30 --holdout 0 {words} --json --quiet --input"));
+        assert_eq!(sweep.arg(file("x.npy")).arg("--output").arg(name("sweep")).run().code, Some(0), "{words}");
+        let turned = if words == "--transpose" { words } else { "" };
+        let json = |command: &str, factors: &Path| -> Value {
+            let done = fednmf(0, command).arg(factors).arg("--input").arg(file("x.npy")).arg("--json").run();
+            assert_eq!(done.code, Some(0), "{words}: {done:?}");
+            serde_json::from_str(&done.stdout).unwrap()
+        };
+        let output = name("p").with_extension("h5");
+        let of_sweep = name("sweep").join("consensus-k0003.h5");
+        let projected = json(&format!("project {turned} --quiet --output {}", output.display()), &of_sweep);
+        let evaluated = json(&format!("evaluate {turned}"), &output);
+        let again = json(&format!("project {turned} --quiet"), &output);
+        for (what, found) in [("evaluate", &evaluated), ("project", &again)] {
+            let (a, b) = (number(&projected, "rel_error"), number(found, "rel_error"));
+            assert!((a - b).abs() < 1e-9, "{words}, {what}: {a} {b}");
+        }
+    }
+}
