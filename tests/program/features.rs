@@ -516,3 +516,17 @@ fn modalities_have_names_of_their_own() {
     // In the order of their names, kind i % 3 of the modality is kind (8 - i) % 3 of the root: the same partition.
     assert_eq!(found[0]["adjusted_rand"], found[1]["adjusted_rand"]);
 }
+
+#[test]
+fn the_matrix_of_a_directory_of_10x_mixes_types_aloud() {
+    let dir = tempdir().unwrap();
+    directory(&dir.path().join("tenx"));
+    let matrix = dir.path().join("tenx/matrix.mtx");
+    let run = fednmf(0, "-k 2 --max-iters 2 --algo hals --input").arg(&matrix).run();
+    assert!(run.code == Some(0) && run.stderr.contains("(Gene Expression, Antibody Capture)"), "{run:?}");
+    let prepare = |more: &str| {
+        let line = format!("prepare counts {} --feature-type gene {more} -o", dir.path().join("tenx").display());
+        fednmf(0, &line).arg(dir.path().join(format!("x{}.npz", more.len()))).run().stderr
+    };
+    assert!(prepare("").contains("has genes as rows") && !prepare("--transpose").contains("has genes as rows"));
+}

@@ -15,6 +15,8 @@ use fednmf_data::values::Values;
 
 use crate::align::aligned;
 use crate::distribute::files::PlacedFile;
+use crate::features;
+use crate::formats::detect;
 use crate::formats::detect::read_header;
 use crate::formats::file::MatrixFile;
 use crate::formats::fimi::Items;
@@ -449,7 +451,7 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
         files: spec.by_party().then_some(files.len()),
         labels: known.first().and_then(|file| file.labels()),
         notes: notes_of_files,
-        warnings: known.iter().filter_map(|file| file.names_warning.clone()).collect(),
+        warnings: known.iter().filter_map(|file| file.names_warning.clone()).chain(of_mixed_types(spec)).collect(),
         items,
         common: None,
         image: first.shown.image,
@@ -462,6 +464,27 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
         cols,
     });
     Ok((placed.collect(), header))
+}
+
+/// A warning if a file of a 10x directory is named in place of the directory, whose lists say that its features are of several
+/// types.
+fn of_mixed_types(spec: &InputSpec) -> Option<String> {
+    let Source::File { path, .. } = &spec.source else { return None };
+    let file = Path::new(path);
+    let directory = match file.parent()? {
+        here if here.as_os_str().is_empty() => Path::new("."),
+        directory => directory,
+    };
+    let (matrix, _) = detect::matrix_of_tenx(directory)?;
+    let types = (matrix.file_name() == file.file_name()).then(|| names::types_in_directory(directory))??;
+    let types: Vec<&str> = features::counts(&types).into_iter().map(|(name, _)| name).collect();
+    (types.len() > 1).then(|| {
+        format!(
+            "{path}: has features of several types ({}), all of which are used; give the directory, {}, to choose by --feature-type",
+            types.join(", "),
+            directory.display()
+        )
+    })
 }
 
 /// Notes on how text tables were interpreted. A note that applies to all `{party}` files is printed once.

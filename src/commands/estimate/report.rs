@@ -167,7 +167,8 @@ impl Report<'_> {
         if let Some(streamed) = self.streamed() {
             let _ = writeln!(
                 out,
-                "          from {} on, the rows can be read from the file in each iteration (--memory)",
+                "          from {} for each rank on, the rows can be read from the file in each iteration (--memory, for all ranks of a \
+                 node)",
                 size(streamed)
             );
         }
