@@ -430,6 +430,10 @@ mod tests {
             ("fednmf inspect --zzz x.npy", "--zzz: there is no such option; 'fednmf inspect --help' shows all"),
             ("fednmf inspect x.npy y.npy", "y.npy: belongs to no option; 'fednmf inspect --help' shows all"),
             ("fednmf swep", "swep: there is no such command or file; did you mean sweep? 'fednmf --help' shows all"),
+            (
+                "fednmf Cargo.toml --input x.npy",
+                "Cargo.toml: there is an --input already, or the command takes none; 'fednmf --help' shows all",
+            ),
             ("fednmf --resume", "--checkpoint <F.h5>: is missing; 'fednmf --help' shows all"),
             ("fednmf generate planted,m=5,n=4", "--output <FILE>: is missing; 'fednmf generate --help' shows all"),
             ("fednmf -o a.h5 --add-to b.h5ad", "--output <F.h5>: cannot be given together with --add-to <F.h5ad>"),
