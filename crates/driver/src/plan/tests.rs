@@ -132,7 +132,7 @@ fn a_matrix_that_cannot_be_held_is_refused_with_the_reason() {
     );
     let generated = Found { streaming: Err("it is generated".into()), ..found(1000, 1000, None) };
     let message = refusal(&spec("hals", 5), &generated, &small);
-    assert!(message.contains("in each iteration instead: it is generated;"), "{message}");
+    assert!(message.contains("in each iteration instead: it is generated. Or use more nodes"), "{message}");
 }
 
 #[test]
