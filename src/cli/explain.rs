@@ -34,7 +34,8 @@ const MEANINGS: [(&[&str], &str); 13] = [
 ];
 
 /// Rephrases an error of the parser as all other messages are: the option, what is wrong, what to do.
-pub fn explain(e: &clap::Error, method: &dyn ConfiguredMethod, subcommand: Option<String>) -> Error {
+/// `typed` is the command as far as it was typed, and `subcommand` its name if it takes no options of a method.
+pub fn explain(e: &clap::Error, method: &dyn ConfiguredMethod, typed: &str, subcommand: Option<String>) -> Error {
     let text = |kind| match e.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -71,19 +72,18 @@ pub fn explain(e: &clap::Error, method: &dyn ConfiguredMethod, subcommand: Optio
         }
         _ => {}
     }
-    otherwise(e, subcommand.as_deref())
+    otherwise(e, typed)
 }
 
 /// The errors that concern no value: options that are unknown, missing, or in each other's way.
-fn otherwise(e: &clap::Error, subcommand: Option<&str>) -> Error {
+fn otherwise(e: &clap::Error, typed: &str) -> Error {
     let all = |kind| match e.get(kind) {
         Some(ContextValue::String(text)) => vec![text.as_str()],
         Some(ContextValue::Strings(all)) => all.iter().map(String::as_str).collect(),
         _ => Vec::new(),
     };
     let (args, others) = (all(ContextKind::InvalidArg).join(", "), all(ContextKind::PriorArg).join(", "));
-    let command = subcommand.map_or_else(|| "fednmf".to_string(), |name| format!("fednmf {name}"));
-    let help = format!("'{command} --help' shows all");
+    let help = format!("'{typed} --help' shows all");
     let similar = |kind| match &all(kind)[..] {
         [] => help.clone(),
         some => format!("did you mean {}? {help}", some.join(" or ")),
@@ -104,7 +104,7 @@ fn otherwise(e: &clap::Error, subcommand: Option<&str>) -> Error {
         }
         ErrorKind::MissingRequiredArgument => format!("{args}: is missing; {help}"),
         ErrorKind::ArgumentConflict if !others.is_empty() => format!("{args}: cannot be given together with {others}"),
-        ErrorKind::InvalidValue | ErrorKind::NoEquals => format!("{args}: its value is missing"),
+        ErrorKind::InvalidValue => format!("{args}: its value is missing"),
         _ => e.render().to_string().trim_start_matches("error: ").trim_end().to_string(),
     })
 }

@@ -151,7 +151,7 @@ fn parse_words(words: Vec<OsString>) -> Result<Request> {
         Err(e) => {
             return match with_input(&e, &words) {
                 Some(words) => parse_words(words),
-                None => Err(explain(&e, &**method, subcommand(&words))),
+                None => Err(explain(&e, &**method, &typed(&words), subcommand(&words))),
             };
         }
     };
@@ -235,12 +235,20 @@ fn profile_of(words: &[OsString]) -> Option<Profile> {
     value_of("--profile", words).filter(|_| joins && factorises).and_then(Profile::of)
 }
 
+/// The typed subcommand.
+fn named_command(words: &[OsString]) -> Option<&str> {
+    let name = words.get(1)?.to_str()?;
+    Cli::command().get_subcommands().any(|command| command.get_name() == name).then_some(name)
+}
+
 /// The typed subcommand, if it takes no options of a method.
 fn subcommand(words: &[OsString]) -> Option<String> {
-    let name = words.get(1)?.to_str()?;
-    let takes_method = ["estimate", "join"].contains(&name);
-    let known = Cli::command().get_subcommands().any(|command| command.get_name() == name);
-    (known && !takes_method).then(|| name.to_string())
+    named_command(words).filter(|name| !["estimate", "join"].contains(name)).map(str::to_string)
+}
+
+/// The command as it is typed: `fednmf`, `fednmf sweep`.
+fn typed(words: &[OsString]) -> String {
+    named_command(words).map_or_else(|| "fednmf".to_string(), |name| format!("fednmf {name}"))
 }
 
 /// The answer to a request that needs neither data nor other ranks; `None` for other requests.
@@ -429,6 +437,7 @@ mod tests {
             ),
             ("fednmf inspect --zzz x.npy", "--zzz: there is no such option; 'fednmf inspect --help' shows all"),
             ("fednmf inspect x.npy y.npy", "y.npy: belongs to no option; 'fednmf inspect --help' shows all"),
+            ("fednmf estimate --zzz", "--zzz: there is no such option; 'fednmf estimate --help' shows all"),
             ("fednmf swep", "swep: there is no such command or file; did you mean sweep? 'fednmf --help' shows all"),
             (
                 "fednmf Cargo.toml --input x.npy",

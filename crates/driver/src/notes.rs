@@ -122,7 +122,7 @@ fn small_sketches(decisions: &[Decision], k: usize, (m, n): (usize, usize), prog
             progress.warn(&format!(
                 "--sketch-size: {size} {what} are sketched for the update of {factor}, fewer than the {k} components, which they \
                  cannot determine; use {} or more",
-                2 * k
+                (2 * k).min(most)
             ));
         }
     }
