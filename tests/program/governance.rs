@@ -335,7 +335,10 @@ fn a_proposal_has_the_messages_of_its_run() {
         }
         proposed.retain(|[kind, ..]| kind != "control");
         let missing: Vec<_> = sent.difference(&proposed).collect();
-        let more: Vec<_> = proposed.difference(&sent).filter(|[kind, ..]| !depends.contains(&&**kind)).collect();
+        // With real clocks the server may have merged its own party for all iterations before another one reports.
+        let by_clock = |kind: &str| words.contains("--clock real") && kind.contains("the server");
+        let depends = |kind: &str| depends.contains(&kind) || by_clock(kind);
+        let more: Vec<_> = proposed.difference(&sent).filter(|[kind, ..]| !depends(kind)).collect();
         assert!(missing.is_empty() && more.is_empty(), "{words}: not proposed {missing:?}, not sent {more:?}");
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
