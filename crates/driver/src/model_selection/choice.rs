@@ -25,6 +25,9 @@ pub struct Point {
     pub drop: Option<f64>,
     /// Mean over the runs of [`Point::heldout_measure`], and its standard error.
     pub heldout: Option<(f64, f64)>,
+    /// That of each run. Runs with one place hold out the same entries for every k. Empty in files of versions that did not keep it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heldout_of_runs: Vec<f64>,
     pub stability: Option<Stability>,
 }
 
@@ -257,15 +260,23 @@ fn elbow([before, at, after]: [&Point; 3]) -> f64 {
 }
 
 /// The smallest k within one standard error of the least error on held-out entries, or within a small share of its fall, or a
-/// smaller stable one nearby.
+/// smaller stable one nearby. The standard error is that of the difference, run by run: which entries a run holds out changes its
+/// error more than k does.
 fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
-    let (best, least, deviation) = known.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (best, least, unpaired) = known.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let deviation = |point: &Point| {
+        let (own, others) = (&point.heldout_of_runs, &best.heldout_of_runs);
+        let paired = own.len() == others.len() && own.len() > 1;
+        let differences: Vec<f64> = own.iter().zip(others).map(|(own, other)| own - other).collect();
+        if paired { standard_error(&differences) } else { unpaired }
+    };
     let measure = best.heldout_measure().label();
     let mut reasons = vec![format!("the {measure} is least at k = {}: {least:.6}", best.k)];
     let equal = EQUAL * (known[0].1 - least);
     let (simplest, error, _) =
-        known.iter().copied().filter(|p| p.1 <= least + deviation.max(equal)).min_by_key(|p| p.0.k)?;
+        known.iter().copied().filter(|p| p.1 <= least + deviation(p.0).max(equal)).min_by_key(|p| p.0.k)?;
     if simplest.k != best.k {
+        let deviation = deviation(simplest);
         let how = if error <= least + deviation {
             format!("within one standard error of it ({error:.6} <= {least:.6} + {deviation:.6})")
         } else {
@@ -303,6 +314,14 @@ fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
     Some(Chosen { point: chosen, reasons, best, warnings: Vec::new(), prediction, interpretation })
 }
 
+/// The standard error of a mean; 0 of one number.
+pub(super) fn standard_error(numbers: &[f64]) -> f64 {
+    let n = numbers.len() as f64;
+    let mean = numbers.iter().sum::<f64>() / n;
+    let squares: f64 = numbers.iter().map(|x| (x - mean).powi(2)).sum();
+    if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,7 +329,20 @@ mod tests {
     fn point(k: usize, heldout: Option<(f64, f64)>, mean: f64) -> Point {
         let stability = Some(Stability { mean, least: mean - 0.1, cosine: mean });
         let rmse = 1.0 / k as f64;
-        Point { k, runs: 5, rmse, rmse_error: 0.0, divergence: None, best: None, drop: None, heldout, stability }
+        let heldout_of_runs = Vec::new();
+        let divergence = None;
+        Point {
+            k,
+            runs: 5,
+            rmse,
+            rmse_error: 0.0,
+            divergence,
+            best: None,
+            drop: None,
+            heldout,
+            heldout_of_runs,
+            stability,
+        }
     }
 
     #[test]
@@ -339,6 +371,20 @@ mod tests {
         assert!(found.k == 3 && found.reasons[1].contains("within 2 % of its fall from k = 2"), "{found:?}");
         assert_eq!(choose(&[], 90), None);
         assert_eq!(choose(&[point(2, None, 0.1), point(3, None, 0.1)], 90), None);
+    }
+
+    /// Runs that hold out other entries have other errors, and all of them prefer k = 3.
+    #[test]
+    fn runs_with_the_same_held_out_entries_are_compared_with_each_other() {
+        let of = |k: usize, shift: f64| {
+            let errors: Vec<f64> = [1.0, 1.2, 1.4, 1.6, 1.8].map(|error| error + shift).into();
+            let heldout = Some((1.4 + shift, standard_error(&errors)));
+            Point { heldout_of_runs: errors, ..point(k, heldout, 0.9) }
+        };
+        let points = [of(1, 4.0), of(2, 0.1), of(3, 0.0), of(4, 0.2)];
+        assert_eq!(choose(&points, 9).unwrap().k, 3);
+        let unpaired = points.map(|point| Point { heldout_of_runs: Vec::new(), ..point });
+        assert_eq!(choose(&unpaired, 9).unwrap().k, 2);
     }
 
     #[test]

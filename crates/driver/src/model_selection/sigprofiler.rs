@@ -154,7 +154,18 @@ mod tests {
     fn point(k: usize, mean: f64, least: f64) -> Point {
         let stability = Some(Stability { mean, least, cosine: mean });
         let rmse = 1.0 / k as f64;
-        Point { k, runs: 5, rmse, rmse_error: 0.0, divergence: None, best: None, drop: None, heldout: None, stability }
+        Point {
+            k,
+            runs: 5,
+            rmse,
+            rmse_error: 0.0,
+            divergence: None,
+            best: None,
+            drop: None,
+            heldout: None,
+            heldout_of_runs: Vec::new(),
+            stability,
+        }
     }
 
     fn chosen(points: &[Point], errors: &[Vec<f64>]) -> Option<usize> {

@@ -16,7 +16,7 @@ use fednmf_methods::precision::Precision;
 use fednmf_methods::shared::missing::{Counted, Holdout, MissingParams};
 use fednmf_methods::{Measures, Problem};
 
-use super::choice::Point;
+use super::choice::{Point, standard_error};
 use super::method::sweepable_method;
 use super::stability::stability;
 use crate::plan;
@@ -206,11 +206,6 @@ pub fn point(k: usize, runs: &[Errors], components: &[Array2<f64>]) -> Point {
     let (seen, held, divergences) = (of(|e| e.rmse), of(|e| e.heldout), of(|e| e.divergence));
     // NaN of none.
     let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
-    let standard_error = |x: &[f64]| {
-        let (mean, n) = (mean(x), x.len() as f64);
-        let squares: f64 = x.iter().map(|x| (x - mean).powi(2)).sum();
-        if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 }
-    };
     let heldout = (!held.is_empty()).then(|| (mean(&held), standard_error(&held)));
     let divergence = (!divergences.is_empty()).then(|| mean(&divergences));
     let least = |all: &[f64]| all.iter().copied().reduce(f64::min);
@@ -224,6 +219,7 @@ pub fn point(k: usize, runs: &[Errors], components: &[Array2<f64>]) -> Point {
         best,
         drop: None,
         heldout,
+        heldout_of_runs: held,
         stability: stability(components),
     }
 }

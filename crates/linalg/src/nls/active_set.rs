@@ -36,9 +36,11 @@ impl ActiveSet {
         }
     }
 
-    /// x ← the minimiser, from x ≥ 0; `gram` is k × k with a positive diagonal, `target` has length k.
+    /// x ← the minimiser, from x ≥ 0; `gram` is n × n with a positive diagonal, `target` and x have length n, at most the k of
+    /// [`ActiveSet::new`].
     pub fn solve(&mut self, gram: &[f64], target: &[f64], x: &mut [f64]) {
-        assert_eq!(x.len(), self.k, "number of coordinates");
+        self.k = x.len();
+        assert!(self.k * (self.k + 1) <= self.factor.len(), "number of coordinates");
         self.members.clear();
         self.blocked.clear();
         self.blocked.resize(self.k, false);

@@ -9,6 +9,7 @@
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use pulp::{Simd, WithSimd};
 
+use super::newton::{Newton, Row, Step};
 use super::{DivergenceUpdate, FixedFactor, LANES, column_sums, multiplied};
 use crate::memory::prefetch;
 use crate::nls::Penalty;
@@ -20,6 +21,12 @@ const MIN_FIT: f64 = 1e-12;
 
 /// Maximum number of sweeps of [`KlSweeps::solve`].
 const MAX_SWEEPS: usize = 2000;
+/// Newton steps follow after this number of sweeps, or earlier, as soon as no entry changes by more than `NEAR` times the largest one.
+const FIRST_SWEEPS: usize = 4;
+const NEAR: f64 = 0.1;
+/// The objective is at its minimum once it falls by less than this share of the sum of the data; x is after so many more steps.
+const ROUNDING: f64 = 1e-15;
+const LAST_STEPS: usize = 2;
 /// The tolerance of [`KlSweeps::solve`] of an exact solution.
 pub const SOLVED: f64 = 1e-12;
 
@@ -42,6 +49,15 @@ pub struct KlSweeps {
     places: Vec<usize>,
     /// The rows of Y at these nonzeros, as k columns.
     columns: Vec<f64>,
+    newton: Newton,
+}
+
+/// How far a row is from its minimum.
+enum Nearness {
+    /// Sweeps that are left before Newton steps.
+    Far(usize),
+    /// Newton steps that are left once only rounding moves the row.
+    Near(usize),
 }
 
 /// The first derivative of Σ m ln f along a coordinate, and the negative second one.
@@ -72,18 +88,19 @@ impl KlSweeps {
             fit: Vec::new(),
             places: Vec::new(),
             columns: Vec::new(),
+            newton: Newton::new(k),
         }
     }
 
     /// Computes the row x of minimum divergence, until no entry changes by more than `tolerance` times the largest one;
-    /// [`KlSweeps::solution`] returns it.
+    /// [`KlSweeps::solution`] returns it. Returns the number of sweeps and Newton steps.
     pub fn solve<T: Real>(
         &mut self,
         (block, row): (&Block<T>, usize),
         y: FixedFactor<'_, T>,
         penalty: Penalty,
         tolerance: f64,
-    ) {
+    ) -> usize {
         self.read(block, row, y.rows);
         // The best multiple of the row of ones.
         let (all, own): (f64, f64) = (y.sums.iter().sum(), self.entries.iter().sum());
@@ -91,11 +108,9 @@ impl KlSweeps {
         // The data say nothing of a component without any column.
         self.x.iter_mut().zip(y.sums).for_each(|(x, &sum)| *x = if sum > 0.0 { ones } else { 0.0 });
         self.fit_row();
-        for _ in 0..MAX_SWEEPS {
-            if self.has_converged(y.sums, penalty, tolerance) {
-                break;
-            }
-        }
+        self.newton.begin();
+        let mut near = Nearness::Far(FIRST_SWEEPS);
+        (1..MAX_SWEEPS).find(|_| self.has_converged(&mut near, y.sums, penalty, tolerance)).unwrap_or(MAX_SWEEPS)
     }
 
     /// The row of the last [`KlSweeps::solve`].
@@ -103,10 +118,31 @@ impl KlSweeps {
         &self.x
     }
 
-    /// Visits each coordinate; returns whether none changed by more than `tolerance` times the largest one.
-    fn has_converged(&mut self, sums: &[f64], penalty: Penalty, tolerance: f64) -> bool {
-        let moved = self.pass(sums, penalty);
-        moved <= tolerance * self.x.iter().copied().fold(0.0, f64::max)
+    /// A sweep, or near the minimum a Newton step; returns whether no coordinate changed by more than `tolerance` times the largest one,
+    /// or rounding ends the descent.
+    fn has_converged(&mut self, near: &mut Nearness, sums: &[f64], penalty: Penalty, tolerance: f64) -> bool {
+        let step = if matches!(near, Nearness::Far(_)) { None } else { self.newton_step(sums, penalty) };
+        let moved = step.as_ref().map_or_else(|| self.pass(sums, penalty), |step| step.moved);
+        let largest = self.x.iter().copied().fold(0.0, f64::max);
+        match near {
+            Nearness::Far(1) => *near = Nearness::Near(LAST_STEPS),
+            Nearness::Far(_) if moved <= NEAR * largest => *near = Nearness::Near(LAST_STEPS),
+            Nearness::Far(sweeps) => *sweeps -= 1,
+            Nearness::Near(steps) => {
+                let total: f64 = self.entries.iter().sum();
+                if step.is_some_and(|step| step.fall <= ROUNDING * total) {
+                    *steps -= 1;
+                }
+            }
+        }
+        moved <= tolerance * largest || matches!(near, Nearness::Near(0))
+    }
+
+    fn newton_step(&mut self, sums: &[f64], penalty: Penalty) -> Option<Step> {
+        let KlSweeps { x, entries, fit, columns, newton, .. } = self;
+        let step = newton.step(Row { x, entries, fit, columns, least: MIN_FIT }, sums, penalty)?;
+        self.fit_row();
+        Some(step)
     }
 
     /// Minimises the objective for the row that was solved last over the coordinates that are used, from `start` on, until it is at most
@@ -134,8 +170,10 @@ impl KlSweeps {
             };
         }
         self.fit_row();
+        self.newton.begin();
+        let mut near = Nearness::Far(FIRST_SWEEPS);
         for sweep in 1..=MAX_SWEEPS {
-            if self.has_converged(&costs, penalty, SOLVED) {
+            if self.has_converged(&mut near, &costs, penalty, SOLVED) {
                 break;
             }
             if sweep % SWEEPS_PER_GAP == 0 {
@@ -493,6 +531,40 @@ mod tests {
         let exact = planted.dot(&y.t());
         let found = project(&Block::Dense(exact.into()), &y.view(), Penalty::NONE);
         assert!((&found - &planted).iter().all(|e| e.abs() < 1e-8));
+    }
+
+    /// Components that resemble each other, more of them than columns, zeros: few steps, and none better after thousands of sweeps.
+    #[test]
+    fn few_steps_find_what_sweeps_approach() {
+        for (draw, (n, k)) in [(37, 4), (300, 20), (8, 12), (1, 3), (90, 40)].into_iter().enumerate() {
+            let resemblance = random(10, 1, n).row(0).to_owned();
+            for (share, penalty) in
+                [0.0, 0.9, 0.99].into_iter().flat_map(|share| PENALTIES.map(|penalty| (share, penalty)))
+            {
+                let mut y = random(20 + draw as u64, n, k).mapv(|y: f64| (y - 0.3).max(0.0));
+                for mut column in y.columns_mut() {
+                    column.zip_mut_with(&resemblance, |y, all| *y = share * all + (1.0 - share) * *y);
+                }
+                let planted = random(30, 6, k).mapv(|x| (x - 0.5).max(0.0) * 30.0);
+                let noise = random(40, 6, n);
+                let m = (planted.dot(&y.t()) * &noise * 2.0).mapv(f64::round);
+                let (flat, sums) = parts(&y);
+                let block = Block::Dense(m.clone().into());
+                for i in 0..6 {
+                    let fixed = fixed(&flat, &sums);
+                    let mut sweeps = KlSweeps::new(k, 2000);
+                    let steps = sweeps.solve((&block, i), fixed, penalty, SOLVED);
+
+                    assert!(steps <= 25, "{n} {k} {share} {penalty:?}: {steps} steps");
+                    let found = sweeps.objective(&sums, penalty);
+                    let mut x = sweeps.x.clone();
+                    sweeps.update((&block, i), fixed, &mut x, penalty);
+                    let better = sweeps.objective(&sums, penalty);
+                    let rounding = 1e-13 * m.row(i).sum();
+                    assert!(found <= better + rounding, "{n} {k} {share} {penalty:?}: {found}, not {better}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod beta;
 mod coordinate_descent;
 mod extrapolated;
 mod multiplicative;
+mod newton;
 
 pub use beta::{BetaMultiply, add_gram, divergence_of, unit};
 pub use coordinate_descent::{KlSweeps, SOLVED, solve_rows};
