@@ -7,8 +7,8 @@ from typing import Any, Literal, Optional
 
 import numpy as np
 
-from . import _annotated, _spectra
-from ._choose_k import Consensus, KChoice
+from . import _annotated, _features
+from ._choose_k import KChoice
 
 __all__ = ["choose_k", "consensus", "embedding", "images", "top_features", "usage"]
 
@@ -108,19 +108,9 @@ def top_features(
     >>> len(fednmf.pl.top_features(model, n_features=5))
     3
     """
-    H, own_names = _components(components)
-    if by not in ("weight", "specific"):
-        raise ValueError(f"by={by!r}: must be 'weight' or 'specific'")
-    names = own_names if names is None else names
-    if names is None:
-        names = [str(i) for i in range(H.shape[1])]
-    if len(names) != H.shape[1]:
-        raise ValueError(f"there are {len(names)} names, but {H.shape[1]} features")
+    H, names, order = _features.ranked(components, n_features, names, by)
     axes = _grid(len(H), axes, 4, (3, 0.9 + 0.2 * n_features))
-    parts = _spectra.shares(H)
-    keys = parts * _spectra.shares(parts.T).T if by == "specific" else H
-    for component, (ax, h) in enumerate(zip(axes, H)):
-        top = np.argsort(-keys[component], kind="stable")[:n_features]
+    for component, (ax, h, top) in enumerate(zip(axes, H, order)):
         ax.barh(np.arange(len(top)), h[top], color=f"C{component % 10}")
         ax.set_yticks(np.arange(len(top)), [names[i] for i in top])
         ax.invert_yaxis()
@@ -151,7 +141,7 @@ def images(components: Any, shape: tuple[int, int], axes: Optional[Sequence[Any]
     >>> len(fednmf.pl.images(model, (8, 8)))
     6
     """
-    H, _ = _components(components)
+    H, _ = _features.components(components)
     if len(shape) != 2 or shape[0] * shape[1] != H.shape[1]:
         raise ValueError(f"shape={shape!r}: images of {H.shape[1]} pixels are needed, one for each feature")
     axes = _grid(len(H), axes, 8, (1.4, 1.6 * min(max(shape[0] / shape[1], 0.3), 3)))
@@ -254,9 +244,11 @@ def embedding(
     for component, ax in enumerate(axes[:k]):
         # What uses the component most is drawn last.
         order = np.argsort(shares[:, component], kind="stable")
-        ax.scatter(*places[order, :2].T, c=shares[order, component], s=min(4, 30000 / len(order)), vmin=0, vmax=1)
+        colour = shares[order, component]
+        points = ax.scatter(*places[order, :2].T, c=colour, s=min(4, 30000 / len(order)), vmin=0, vmax=1)
         ax.set_title(f"component {component}" if names is None else f"{component}: {names[component]}")
         ax.set_axis_off()
+    axes[0].figure.colorbar(points, ax=list(axes[:k]), label="share", aspect=40, fraction=0.03)
     return np.array(axes[:k], dtype=object)
 
 
@@ -349,26 +341,6 @@ def _grid(count: int, axes: Optional[Sequence[Any]], across: int, size: tuple[fl
     for ax in grid.ravel()[count:]:
         ax.set_axis_off()
     return grid.ravel()[:count]
-
-
-def _components(given: Any) -> tuple[np.ndarray, Optional[Sequence[str]]]:
-    """Components x features, and the names of the features if they are known."""
-    if isinstance(given, KChoice):
-        if given.consensus is None:
-            raise ValueError("the result has no consensus, since no number of components is recommended")
-        return given.consensus.H, given.feature_names
-    if isinstance(given, Consensus):
-        return given.H, None
-    if hasattr(given, "components_"):
-        return np.asarray(given.components_, dtype=float), getattr(given, "feature_names_in_", None)
-    if hasattr(given, "varm"):
-        if "NMF" not in given.varm:
-            raise ValueError("adata has no components in varm['NMF']: run fednmf.tl.nmf first")
-        return np.asarray(given.varm["NMF"]).T, list(given.var_names)
-    H = np.asarray(given, dtype=float)
-    if H.ndim != 2:
-        raise ValueError(f"components must be a matrix, components x features, not of {H.ndim} dimensions")
-    return H, None
 
 
 def _pyplot() -> Any:

@@ -14,6 +14,7 @@ from . import _annotated, _show
 from ._choose_k import Callback, Consensus, KChoice, SearchMethod
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
+from ._features import top_features
 from ._fednmf import __version__
 from ._metaprograms import MetaPrograms, metaprograms
 from ._nmf import NMF, AnyLoss, checked_loss
@@ -38,6 +39,7 @@ __all__ = [
     "nmf",
     "project",
     "spectra",
+    "top_features",
     "top_lists",
 ]
 

@@ -75,8 +75,12 @@ def test_specific_features_are_not_in_all_components():
     assert first == ["0", "0"]
     first = [ax.get_yticklabels()[0].get_text() for ax in fednmf.pl.top_features(H, 1, by="specific")]
     assert first == ["1", "2"]
-    with pytest.raises(ValueError, match="must be 'weight' or 'specific'"):
-        fednmf.pl.top_features(H, by="marker")
+    table = fednmf.tl.top_features(H, 2, names=["a", "b", "c"], by="specific")
+    assert table["feature"].tolist() == ["b", "a", "c", "a"] and table["rank"].tolist() == [1, 2, 1, 2]
+    assert table["weight"].tolist() == [4, 5, 4, 5] and np.allclose(table["share"], [1, 0.5, 1, 0.5])
+    for function in (fednmf.pl.top_features, fednmf.tl.top_features):
+        with pytest.raises(ValueError, match="must be 'weight' or 'specific'"):
+            function(H, by="marker")
 
 
 def test_notebooks_show_short_tables(fitted):

@@ -107,6 +107,7 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
         assert_eq!(text.matches("<image").count(), if image.is_empty() { 1 } else { 5 } + 1 + 12);
         let order = ["Components", "Use of the components", "Fit", "Reconstruction", "Performance", "Reproduce"];
         assert_eq!(headings(&text), order);
+        assert!(text.contains("Paper to cite: "), "{algo}");
         assert!(text.contains(&format!("<h1>digits.npy: k = 5, {algo}</h1>")), "a name instead of a path");
         assert_eq!(text.matches("<dt>").count(), 5, "the numbers of the headline");
         // 1797 rows in total, and six of them.

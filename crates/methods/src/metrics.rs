@@ -94,10 +94,11 @@ impl Measure {
         }
     }
 
-    /// The measures to display for an evaluation, with their values: this measure, the objective with penalties, and the
-    /// relative error, each once and only if it was computed.
+    /// The measures to display for an evaluation, with their values: this measure, the objective with penalties, the divergence, and
+    /// the relative error, each once and only if it was computed.
     pub fn leading(self, value: impl Fn(&str) -> Option<f64>) -> Vec<(Measure, f64)> {
-        let others = [Measure::Objective, Measure::RelativeError].into_iter().filter(|other| *other != self);
+        let others = [Measure::Objective, Measure::Divergence, Measure::BetaDivergence, Measure::RelativeError];
+        let others = others.into_iter().filter(|other| *other != self);
         std::iter::once(self).chain(others).filter_map(|measure| Some((measure, value(measure.key())?))).collect()
     }
 }
@@ -246,8 +247,7 @@ mod tests {
 
     #[test]
     fn the_relative_error_follows_the_measure_that_leads() {
-        let value =
-            |key: &str| (key != "rmsd_overall" && key != "objective").then_some(if key == "f1" { 0.9 } else { 0.3 });
+        let value = |key: &str| ["f1", "rel_error"].contains(&key).then_some(if key == "f1" { 0.9 } else { 0.3 });
         assert_eq!(Measure::F1.leading(value), [(Measure::F1, 0.9), (Measure::RelativeError, 0.3)]);
         assert_eq!(Measure::RelativeError.leading(value), [(Measure::RelativeError, 0.3)]);
         // A measure that was not computed is left out.
@@ -258,5 +258,8 @@ mod tests {
         let all = [Measure::HeldoutRmse, Measure::Objective, Measure::RelativeError];
         assert_eq!(measures(Measure::HeldoutRmse), all);
         assert_eq!(measures(Measure::Objective), all[1..]);
+        let of_divergence = |key: &str| ["objective", "kl_divergence", "rel_error"].contains(&key).then_some(0.5);
+        let shown: Vec<_> = Measure::Objective.leading(of_divergence).into_iter().map(|(shown, _)| shown).collect();
+        assert_eq!(shown, [Measure::Objective, Measure::Divergence, Measure::RelativeError]);
     }
 }

@@ -673,6 +673,12 @@ fn command(body: &mut String, history: &History) {
         start["host"].as_str().map_or_else(String::new, |host| format!(" on {}", escape(host))),
         escape(&history.command())
     );
+    if let Some(method) = method(history) {
+        paragraph(
+            body,
+            &format!("{}: {}{}. Paper to cite: {}.", method.name, method.summary, updates(history), method.paper),
+        );
+    }
     let _ = writeln!(body, "<details><summary>All parameters of {}</summary>", escape(&history.name));
     let params = start["params"].as_object();
     // A parameter without a value has a default that depends on others.
@@ -683,4 +689,13 @@ fn command(body: &mut String, history: &History) {
     let name = format!("Parameters of {}", history.name);
     table(body, &name, &["parameter", "value"], rows.chain(more).collect::<Vec<_>>());
     body.push_str("</details>\n");
+}
+
+/// How the factors started and were updated, which a run may choose itself: ` (init sampled, extrapolation restart)`.
+fn updates(history: &History) -> String {
+    let chosen = ["init", "extrapolation"].map(|name| (name, history.parameter(name)));
+    let words =
+        chosen.iter().filter(|(_, value)| value.is_string()).map(|(name, value)| format!("{name} {}", text(value)));
+    let words = words.collect::<Vec<_>>().join(", ");
+    if words.is_empty() { words } else { format!(" ({words})") }
 }

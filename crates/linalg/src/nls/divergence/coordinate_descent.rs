@@ -88,7 +88,7 @@ impl KlSweeps {
             fit: Vec::new(),
             places: Vec::new(),
             columns: Vec::new(),
-            newton: Newton::new(k),
+            newton: Newton::default(),
         }
     }
 
@@ -108,7 +108,7 @@ impl KlSweeps {
         // The data say nothing of a component without any column.
         self.x.iter_mut().zip(y.sums).for_each(|(x, &sum)| *x = if sum > 0.0 { ones } else { 0.0 });
         self.fit_row();
-        self.newton.begin();
+        self.newton.begin(self.x.len());
         let mut near = Nearness::Far(FIRST_SWEEPS);
         (1..MAX_SWEEPS).find(|_| self.has_converged(&mut near, y.sums, penalty, tolerance)).unwrap_or(MAX_SWEEPS)
     }
@@ -170,7 +170,7 @@ impl KlSweeps {
             };
         }
         self.fit_row();
-        self.newton.begin();
+        self.newton.begin(self.x.len());
         let mut near = Nearness::Far(FIRST_SWEEPS);
         for sweep in 1..=MAX_SWEEPS {
             if self.has_converged(&mut near, &costs, penalty, SOLVED) {

@@ -83,12 +83,32 @@ pub struct Newton {
 }
 
 impl Newton {
-    pub fn new(k: usize) -> Self {
-        Newton { cholesky: Cholesky::with_capacity(k), active_set: ActiveSet::new(k), ..Newton::default() }
+    /// For k coordinates; what has their size is allocated here.
+    fn new(k: usize) -> Self {
+        let numbers = || Vec::with_capacity(k);
+        Newton {
+            slopes: numbers(),
+            free: Vec::with_capacity(k),
+            hessian: Vec::with_capacity(k * k),
+            scales: numbers(),
+            gradient: numbers(),
+            shift: numbers(),
+            target: numbers(),
+            minimiser: numbers(),
+            positive: Vec::with_capacity(k),
+            solution: numbers(),
+            cholesky: Cholesky::with_capacity(k),
+            active_set: ActiveSet::new(k),
+            ..Newton::default()
+        }
     }
 
-    /// Forgets the last row.
-    pub fn begin(&mut self) {
+    /// Begins a row of k coordinates.
+    pub fn begin(&mut self, k: usize) {
+        // A clone has no capacity yet.
+        if self.hessian.capacity() < k * k {
+            *self = Newton::new(k);
+        }
         (self.fast, self.fall) = (false, f64::INFINITY);
     }
 
