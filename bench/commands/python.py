@@ -88,7 +88,7 @@ def _estimators(options):
 
     print("# fednmf.NMF and scikit-learn's NMF\n\n```sh\nPYTHON bench/run python nmf --data DIR\n```\n")
     versions = f"fednmf {fednmf.__version__}, scikit-learn {sklearn.__version__}"
-    print(f"{versions}, {options.jobs} thread(s) each, on {cpu_model()}, {datetime.date.today():%-d %B %Y}.\n")
+    print(f"{versions}, {'one thread' if options.jobs == 1 else f'{options.jobs} threads'} each, on {cpu_model()}, {datetime.date.today():%-d %B %Y}.\n")
     head = ["matrix", "loss", "k", "scikit-learn", "fednmf", "iterations"]
     head += [] if options.busy else ["seconds", "as good after"]
     print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))

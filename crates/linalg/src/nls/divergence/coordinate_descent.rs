@@ -21,8 +21,10 @@ const MIN_FIT: f64 = 1e-12;
 
 /// Maximum number of sweeps of [`KlSweeps::solve`].
 const MAX_SWEEPS: usize = 2000;
-/// Newton steps follow after this number of sweeps, or earlier, as soon as no entry changes by more than `NEAR` times the largest one.
-const FIRST_SWEEPS: usize = 4;
+/// Newton steps follow where more sweeps than this would be left, after the first few sweeps, or as soon as no entry changes by more
+/// than `NEAR` times the largest one. Until a row is solved, the steps take as long as some twelve sweeps.
+const PATIENCE: f64 = 12.0;
+const FIRST_SWEEPS: usize = 3;
 const NEAR: f64 = 0.1;
 /// The objective is at its minimum once it falls by less than this share of the sum of the data; x is after so many more steps.
 const ROUNDING: f64 = 1e-15;
@@ -52,12 +54,12 @@ pub struct KlSweeps {
     newton: Newton,
 }
 
-/// How far a row is from its minimum.
-enum Nearness {
-    /// Sweeps that are left before Newton steps.
-    Far(usize),
-    /// Newton steps that are left once only rounding moves the row.
-    Near(usize),
+/// How a row is solved for next.
+enum Phase {
+    /// By sweeps: the number of those done, and the largest change of the last one.
+    Sweeps(usize, f64),
+    /// By Newton steps: how many are left once only rounding moves the row.
+    Newton(usize),
 }
 
 /// The first derivative of Σ m ln f along a coordinate, and the negative second one.
@@ -109,8 +111,8 @@ impl KlSweeps {
         self.x.iter_mut().zip(y.sums).for_each(|(x, &sum)| *x = if sum > 0.0 { ones } else { 0.0 });
         self.fit_row();
         self.newton.begin(self.x.len());
-        let mut near = Nearness::Far(FIRST_SWEEPS);
-        (1..MAX_SWEEPS).find(|_| self.has_converged(&mut near, y.sums, penalty, tolerance)).unwrap_or(MAX_SWEEPS)
+        let mut phase = Phase::Sweeps(0, f64::INFINITY);
+        (1..MAX_SWEEPS).find(|_| self.has_converged(&mut phase, y.sums, penalty, tolerance)).unwrap_or(MAX_SWEEPS)
     }
 
     /// The row of the last [`KlSweeps::solve`].
@@ -118,24 +120,34 @@ impl KlSweeps {
         &self.x
     }
 
-    /// A sweep, or near the minimum a Newton step; returns whether no coordinate changed by more than `tolerance` times the largest one,
+    /// A sweep or a Newton step; returns whether no coordinate changed by more than `tolerance` times the largest one,
     /// or rounding ends the descent.
-    fn has_converged(&mut self, near: &mut Nearness, sums: &[f64], penalty: Penalty, tolerance: f64) -> bool {
-        let step = if matches!(near, Nearness::Far(_)) { None } else { self.newton_step(sums, penalty) };
+    fn has_converged(&mut self, phase: &mut Phase, sums: &[f64], penalty: Penalty, tolerance: f64) -> bool {
+        let step = if matches!(phase, Phase::Sweeps(..)) { None } else { self.newton_step(sums, penalty) };
         let moved = step.as_ref().map_or_else(|| self.pass(sums, penalty), |step| step.moved);
         let largest = self.x.iter().copied().fold(0.0, f64::max);
-        match near {
-            Nearness::Far(1) => *near = Nearness::Near(LAST_STEPS),
-            Nearness::Far(_) if moved <= NEAR * largest => *near = Nearness::Near(LAST_STEPS),
-            Nearness::Far(sweeps) => *sweeps -= 1,
-            Nearness::Near(steps) => {
+        match phase {
+            Phase::Sweeps(done, last) => {
+                // As many more sweeps if each one's change is this share of the last one's.
+                let more = if moved < *last {
+                    (tolerance * largest / moved).ln() / (moved / *last).ln()
+                } else {
+                    f64::INFINITY
+                };
+                let near = *done >= FIRST_SWEEPS || moved <= NEAR * largest;
+                (*done, *last) = (*done + 1, moved);
+                if near && more > PATIENCE {
+                    *phase = Phase::Newton(LAST_STEPS);
+                }
+            }
+            Phase::Newton(steps) => {
                 let total: f64 = self.entries.iter().sum();
                 if step.is_some_and(|step| step.fall <= ROUNDING * total) {
                     *steps -= 1;
                 }
             }
         }
-        moved <= tolerance * largest || matches!(near, Nearness::Near(0))
+        moved <= tolerance * largest || matches!(phase, Phase::Newton(0))
     }
 
     fn newton_step(&mut self, sums: &[f64], penalty: Penalty) -> Option<Step> {
@@ -171,9 +183,9 @@ impl KlSweeps {
         }
         self.fit_row();
         self.newton.begin(self.x.len());
-        let mut near = Nearness::Far(FIRST_SWEEPS);
+        let mut phase = Phase::Sweeps(0, f64::INFINITY);
         for sweep in 1..=MAX_SWEEPS {
-            if self.has_converged(&mut near, &costs, penalty, SOLVED) {
+            if self.has_converged(&mut phase, &costs, penalty, SOLVED) {
                 break;
             }
             if sweep % SWEEPS_PER_GAP == 0 {
