@@ -49,11 +49,13 @@ build: ready ## target/release/fednmf
 	@$(ENV) cargo build --release $(FEATURES)
 
 # Most tests wait for other processes, so twice as many run as there are cores. A process that one test starts would hold
-# HDF5's lock of a file that another test is just writing.
+# HDF5's lock of a file that another test is just writing. Tests write and synchronise many small files: in memory, if there is room.
 test: ## all tests; with MPI=none those that need no ranks
 	@FEDNMF_QUIET=1 jobs/setup.sh --tests
 	@$(MAKE) ready
 	@$(ENV) export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) * 2))} HDF5_USE_FILE_LOCKING=FALSE; \
+	free=$$(findmnt -bno AVAIL,OPTIONS /dev/shm 2>/dev/null | sed '/noexec/d; s/ .*//' | tail -n 1); \
+	[ "$${free:-0}" -lt 8000000000 ] || export TMPDIR=$${TMPDIR:-/dev/shm}; \
 	cargo test --workspace --no-fail-fast $(FEATURES) $(TESTS)
 
 check: ## unit tests and quick tests

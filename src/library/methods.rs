@@ -368,7 +368,7 @@ methods! {
         penalty: Penalty => regularization;
     }
 
-    /// Distributed sketched alternating nonnegative least squares (Qian, Tan, Ding, Shang, Mamoulis and Cheung, Fast and
+    /// Distributed sketched alternating nonnegative least squares (Qian, Tan, Ding, Li and Mamoulis, Fast and
     /// Secure Distributed Nonnegative Matrix Factorization): each update works on a random sketch of the matrix.
     ///
     /// ```

@@ -521,6 +521,19 @@ fn a_site_keeps_a_log_and_a_second_person_releases_results() {
     let (code, _, stderr) = release("Bob<bob@a.org>");
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stage.at("a").join("f.h5").exists() && !held.exists());
+    // At another site the second person refuses, and nobody releases the results after that.
+    let (held_at_b, log_at_b) = (stage.at("b").join("f.h5.held"), stage.at("b").join("log.jsonl"));
+    let line = format!("audit release {} --as Cem<cem@b.org> --site-log {}", held_at_b.display(), log_at_b.display());
+    let (code, _, stderr) = as_site(&stage, "b", &format!("{line} --refuse rare-diagnoses"));
+    assert_eq!(code, Some(0), "{stderr}");
+    for more in ["", " --refuse again"] {
+        let (code, _, stderr) = as_site(&stage, "b", &format!("{line}{more}"));
+        assert!(
+            code == Some(2) && stderr.contains("Cem<cem@b.org> refused") && stderr.contains("rare-diagnoses"),
+            "{stderr}"
+        );
+    }
+    assert!(held_at_b.join("f.h5").exists() && verify(&log_at_b).stdout.contains("withhold by Cem"));
     assert!(verify(&log).stdout.contains("Bob<bob@a.org>"));
     let changed = stage.at("changed.jsonl");
     std::fs::write(&changed, text(&log).replacen("fnmf", "felb", 1)).unwrap();

@@ -67,6 +67,8 @@ pub enum Event {
     },
     /// Results were released.
     Release { by: String, results: BTreeMap<String, String> },
+    /// Somebody refused to release results.
+    Withhold { by: String, reason: String, results: BTreeMap<String, String> },
 }
 
 impl fmt::Display for Event {
@@ -94,6 +96,7 @@ impl fmt::Display for Event {
                 write!(f, "hold {run}: {}{keys}", names(results))
             }
             Event::Release { by, results } => write!(f, "release by {by}: {}", names(results)),
+            Event::Withhold { by, reason, results } => write!(f, "withhold by {by}: {}: {reason}", names(results)),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! `fednmf audit release`: a second person releases results that `join --hold` has put aside.
+//! `fednmf audit release`: a second person releases results that `join --hold` has put aside, or refuses to.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
@@ -20,7 +21,7 @@ use crate::commands::signer::SignerArgs;
 pub struct ReleaseArgs {
     /// The directory of the results, F.h5.held
     pub held: PathBuf,
-    /// Who releases them: not the person who approved the run
+    /// Who releases or refuses them: not the person who approved the run
     #[arg(long = "as", value_name = "NAME <MAIL>", value_parser = person)]
     pub by: String,
     /// The log of the site, which says what was put aside and notes the release
@@ -29,6 +30,9 @@ pub struct ReleaseArgs {
     /// The secret key of this person (age), if the results are encrypted for it (join --hold-for)
     #[arg(long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
+    /// Refuse to release them, for this reason. The log notes it; the results stay where they are, and are not released any more
+    #[arg(long, value_name = "REASON", value_parser = NonEmptyStringValueParser::new())]
+    pub refuse: Option<String>,
     #[command(flatten)]
     pub signer: SignerArgs,
 }
@@ -38,10 +42,10 @@ fn address(person: &str) -> &str {
     person.rsplit_once('<').map_or(person, |(_, mail)| mail.trim_end_matches('>').trim())
 }
 
-/// Releases the results; returns the exit code.
+/// Releases the results, or notes that somebody refused to; returns the exit code.
 ///
 /// # Errors
-/// If the results are not those of the log, or the person who approved the run releases them.
+/// If the results are not those of the log, were refused before, or are in the hands of the person who approved the run.
 pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
         return Err(Error::input("audit release: start it without mpirun").on_all_ranks().into());
@@ -72,9 +76,22 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
     };
     if entries.iter().any(|entry| approved(&entry.event)) {
         return Err(Error::input(format!(
-            "--as {}: approved the run, so somebody else has to release its results",
+            "--as {}: approved the run, so somebody else has to release or refuse its results",
             args.by
         )));
+    }
+    let refusal = entries.iter().find_map(|entry| match &entry.event {
+        Event::Withhold { by, reason, results: refused } if *refused == results => Some((by, &entry.time, reason)),
+        _ => None,
+    });
+    if let Some((by, time, reason)) = refusal {
+        return Err(Error::input(format!("{}: {by} refused these results on {time}: {reason}", args.held.display())));
+    }
+    if let Some(reason) = &args.refuse {
+        let reason = reason.clone();
+        log.add(attributes::now(), Event::Withhold { by: args.by.clone(), reason, results })?;
+        print_line(&format!("{}: refused; the results stay there until you delete them", args.held.display()))?;
+        return Ok(EXIT_DONE);
     }
     // The log has the release before anybody has the results.
     log.add(attributes::now(), Event::Release { by: args.by.clone(), results })?;

@@ -73,7 +73,7 @@ impl Method for Dsanls {
         name: "dsanls",
         aliases: &["sanls"],
         summary: "sketched ANLS: random matrices, never sent, shrink each subproblem",
-        paper: "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization",
+        paper: "Qian, Tan, Ding, Li, Mamoulis: Fast and Secure Distributed Nonnegative Matrix Factorization",
         messages: &[
             MessageSpec::new(SCORES_V, "4 x p", "each iteration, with --sketch weighted"),
             MessageSpec::new(SKETCHED_V, "d_U x k + 1; with --sketch weighted d_U x (k + 2)", "each iteration"),

@@ -17,9 +17,9 @@ use crate::simd::{Lanes, dispatch, dispatch_fn};
 const RIDGE: f64 = 1e-10;
 /// Largest second derivative of an entry. Where it is reached, the columns have zeros.
 const STEEPEST: f64 = 1e290;
-/// A Hessian is used again if the last step left at most this share of the fall.
-const SLOW: f64 = 0.02;
-/// And if a row has at least this many nonzeros for each coordinate: what else a step does would take as long.
+/// A step uses the Hessian of the last one if that fell by at most this share of the fall before it, and if the row has at least so
+/// many nonzeros for each coordinate. In shorter rows, what else a step does takes as long as a new Hessian.
+const FALLEN: f64 = 0.02;
 const LONG: usize = 16;
 /// Sweeps over the second-order expansion that find out which coordinates stay positive.
 const SWEEPS: usize = 10;
@@ -65,9 +65,9 @@ pub struct Newton {
     slopes: Vec<f64>,
     /// Coordinates that are positive or may become so. What follows is for these only.
     free: Vec<usize>,
-    /// The fall of the last step, and whether it left little of the one before.
+    /// The fall of the last step, and whether the next one uses its Hessian.
     fall: f64,
-    fast: bool,
+    reuses: bool,
     /// The Hessian, with a diagonal of ones: D H D with D = diag(`scales`).
     hessian: Vec<f64>,
     scales: Vec<f64>,
@@ -109,7 +109,7 @@ impl Newton {
         if self.hessian.capacity() < k * k {
             *self = Newton::new(k);
         }
-        (self.fast, self.fall) = (false, f64::INFINITY);
+        (self.reuses, self.fall) = (false, f64::INFINITY);
     }
 
     /// One step for the costs `sums` of the coordinates, of which infinite ones stay 0. `None` if it would not lower the objective; x is
@@ -124,9 +124,10 @@ impl Newton {
         for ((slope, sum), x) in self.slopes.iter_mut().zip(sums).zip(&*row.x) {
             *slope = sum + l1 + l2 * x - *slope;
         }
+        let reuses = std::mem::take(&mut self.reuses);
         let free = |l: usize| row.x[l] > 0.0 || self.slopes[l] < 0.0;
         let mut now = (0..row.x.len()).filter(|&l| free(l));
-        if !(self.fast && now.clone().all(|l| self.free.binary_search(&l).is_ok())) {
+        if !(reuses && now.clone().all(|l| self.free.binary_search(&l).is_ok())) {
             self.free.clear();
             self.free.extend(&mut now);
             let free = self.free.len();
@@ -142,12 +143,11 @@ impl Newton {
         if self.shift.iter().all(|shift| *shift == 0.0) {
             return Some(Step { moved: 0.0, fall: 0.0 });
         }
-        self.fast = false;
         if !(fall > 0.0 && fall.is_finite()) {
             return None;
         }
         let length = self.length(&row, sums, (l1, l2), fall)?;
-        self.fast = fall <= SLOW * self.fall && row.entries.len() >= LONG * self.free.len();
+        self.reuses = fall <= FALLEN * self.fall && row.entries.len() >= LONG * self.free.len();
         self.fall = fall;
         let mut moved: f64 = 0.0;
         for (&l, shift) in self.free.iter().zip(&self.shift) {

@@ -44,7 +44,7 @@ use crate::shared::missing::{MissingEntries, PartyMissing, Side};
 use crate::shared::regularization::{Penalties, RegularizationParams};
 
 const PAPER: &str =
-    "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
+    "Qian, Tan, Ding, Li, Mamoulis: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
 
 /// The right-hand side of U's update, summed over parties.
 const PRODUCT: MessageTag = MessageTag::new("sum of M_r V_r", Payload::Product);
