@@ -228,5 +228,5 @@ def pandas() -> Any:
     try:
         import pandas
     except ImportError as e:
-        raise ImportError("tables of spectra need pandas: pip install pandas") from e
+        raise ImportError("tables need pandas: pip install pandas") from e
     return pandas

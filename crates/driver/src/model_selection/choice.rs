@@ -278,7 +278,7 @@ fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
     if simplest.k != best.k {
         let deviation = deviation(simplest);
         let how = if error <= least + deviation {
-            format!("within one standard error of it ({error:.6} <= {least:.6} + {deviation:.6})")
+            format!("within one standard error of the difference ({error:.6} <= {least:.6} + {deviation:.6})")
         } else {
             format!(
                 "within {:.0} % of its fall from k = {} ({error:.6} <= {least:.6} + {equal:.6})",

@@ -26,7 +26,7 @@ const MAX_SWEEPS: usize = 2000;
 const PATIENCE: f64 = 12.0;
 const FIRST_SWEEPS: usize = 3;
 const NEAR: f64 = 0.1;
-/// The objective is at its minimum once it falls by less than this share of the sum of the data; x is after so many more steps.
+/// The objective is at its minimum once it falls by less than this share of the sum of the data; x is after that many more steps.
 const ROUNDING: f64 = 1e-15;
 const LAST_STEPS: usize = 2;
 /// The tolerance of [`KlSweeps::solve`] of an exact solution.

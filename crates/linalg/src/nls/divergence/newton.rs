@@ -17,9 +17,9 @@ use crate::simd::{Lanes, dispatch, dispatch_fn};
 const RIDGE: f64 = 1e-10;
 /// Largest second derivative of an entry. Where it is reached, the columns have zeros.
 const STEEPEST: f64 = 1e290;
-/// A step uses the Hessian of the last one if that fell by at most this share of the fall before it, and if the row has at least so
-/// many nonzeros for each coordinate. In shorter rows, what else a step does takes as long as a new Hessian.
+/// A step uses the last Hessian again if the fall of the last step was at most this share of that before it.
 const FALLEN: f64 = 0.02;
+/// It does so only in rows with at least this many nonzeros for each coordinate; in others a new Hessian costs no more than the rest.
 const LONG: usize = 16;
 /// Sweeps over the second-order expansion that find out which coordinates stay positive.
 const SWEEPS: usize = 10;
