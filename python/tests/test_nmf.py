@@ -422,3 +422,14 @@ def test_messages_name_parameters():
         NMF(2, beta_loss="itakura-saito").fit(np.eye(3))
     with pytest.raises(ValueError, match=r"the largest entry is 1e200, whose square .*; divide the data first$"):
         NMF(2).fit(np.full((3, 3), 1e200))
+
+
+@pytest.mark.parametrize("seed", range(30, 60))
+def test_more_iterations_are_not_worse(seed):
+    # Components that nearly depend on each other: extrapolated factors can be far from all good ones at the same objective.
+    rng = np.random.default_rng(seed)
+    m, n = rng.integers(8, 25, 2)
+    k = int(rng.integers(4, min(m, n)))
+    X = rng.random((m, 3)) @ rng.random((3, n)) + 0.02 * rng.random((m, n))
+    errors = [NMF(k, max_iter=most, tol=0, random_state=seed).fit(X).reconstruction_err_ for most in (60, 150, 400, 800)]
+    assert all(later <= 1.01 * earlier for earlier, later in zip(errors, errors[1:])), errors

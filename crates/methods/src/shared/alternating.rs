@@ -138,8 +138,8 @@ impl ExactParams {
         cost.add(Kernel::Tmul, product * stored, product * all);
         let square = 2.0 * (k * k) as f64;
         let extrapolates = extrapolation == Extrapolation::Restart;
-        // Extrapolation keeps the unextrapolated U as well; its Gram matrix and the objective are summed too.
-        let (times, words) = if extrapolates { (2, WORDS) } else { (1, 0) };
+        // Extrapolation keeps the unextrapolated U as well; the objectives of both are summed with a Gram matrix.
+        let (times, words) = if extrapolates { (2, 2 * WORDS) } else { (1, 0) };
         cost.add(Kernel::Gram, square * (times * own_u + own_v) as f64, square * (times * m + n) as f64);
         let passes = |u: usize, v: usize| square * (passes_u * u + passes_v * v) as f64;
         cost.add(kernel, passes(own_u, own_v), passes(m, n));
@@ -230,7 +230,7 @@ pub const MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(
         GRAM_U,
-        "k x k; with --extrapolation and two words of the objective",
+        "k x k; with --extrapolation and four words of objectives",
         "each iteration, twice after a rise; each evaluation with --measure projected-gradient, or of data read in passes",
     ),
     MessageSpec::new(

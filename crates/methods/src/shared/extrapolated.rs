@@ -3,7 +3,7 @@
 
 use std::mem::swap;
 
-use ndarray::{Array2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
@@ -11,7 +11,7 @@ use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::{Real, gram};
 
 use super::alternating::{Exact, Factor};
-use super::extrapolation::{Momentum, WORDS, extrapolate, extrapolate_rows, inner, split_into_two_words};
+use super::extrapolation::{Momentum, WORDS, extrapolate, extrapolate_rows, inner, rounding, split_into_two_words};
 use super::grid::Grid;
 use crate::{Algorithm, Measures};
 
@@ -24,7 +24,7 @@ pub struct Extrapolated<T: Real> {
     v: Array2<T>,
     /// UᵀU of this rank's rows.
     gram: Array2<T>,
-    /// Message buffer: the Gram matrix to sum, and [`WORDS`] words.
+    /// Message buffer: the Gram matrix to sum, and [`WORDS`] words for each of two objectives.
     message: Vec<T>,
 }
 
@@ -37,29 +37,36 @@ impl<T: Real> Extrapolated<T> {
             u: exact.grid.u.own.clone(),
             v: exact.grid.v.own.clone(),
             gram: Array2::zeros((k, k)),
-            message: vec![T::zero(); k * k + WORDS],
+            message: vec![T::zero(); k * k + 2 * WORDS],
             exact,
         }
     }
 
-    /// Called after U's update at V_y: sums the Gram matrix of the extrapolated U and the objective in one message, and
-    /// computes the right-hand side of V. If the objective rose, both factors first return to their state after the
-    /// last updates.
+    /// Called after U's update at V_y: sums the Gram matrix of the extrapolated U and the objectives of both U in one message, and
+    /// computes the right-hand side of V. If the objective rose, or that of the extrapolated U is far above it, both factors first
+    /// return to their state after the last updates.
     fn prepare_v_extrapolated(&mut self) -> SharedResult<()> {
         let Extrapolated { exact, momentum, u: new, v: new_v, gram: own_gram, message } = self;
         let Exact { comm, grid: Grid { data, u, v, .. }, gram: g, norm2, penalties, .. } = exact;
         let k = g.nrows();
         let (entries, words) = message.split_at_mut(k * k);
         comm.work("Gram", || {
+            let objective = |x: &Array2<T>, own_gram: &ArrayView2<'_, T>| {
+                let fit = inner(own_gram, &g.view()) - 2.0 * inner(&x.view(), &u.rhs.view());
+                split_into_two_words::<T>(fit + 2.0 * penalties.value(&x.view(), &v.own.view()), *norm2)
+            };
             gram(&new.view(), &mut own_gram.view_mut());
-            let fit = inner(&own_gram.view(), &g.view()) - 2.0 * inner(&new.view(), &u.rhs.view());
-            let objective = fit + 2.0 * penalties.value(&new.view(), &v.own.view());
-            gram(&u.own.view(), &mut ArrayViewMut2::from_shape((k, k), entries).expect("k x k"));
-            words.copy_from_slice(&split_into_two_words(objective, *norm2));
+            words[..WORDS].copy_from_slice(&objective(new, &own_gram.view()));
+            let mut beyond = ArrayViewMut2::from_shape((k, k), entries).expect("k x k");
+            gram(&u.own.view(), &mut beyond);
+            words[WORDS..].copy_from_slice(&objective(&u.own, &beyond.view()));
         });
         comm.sum(u.tags.gram, message);
-        let objective = *norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
-        if momentum.accept(objective) {
+        let [objective, beyond] = [0, WORDS].map(|at| {
+            let words = &message[k * k + at..][..WORDS];
+            *norm2 + words.iter().map(|word| word.as_f64()).sum::<f64>()
+        });
+        if momentum.accept_unless_far(objective, beyond, rounding::<T>(*norm2)) {
             g.row_major_mut().copy_from_slice(&message[..k * k]);
             data.product_for_v_after_update(comm, u, v)
         } else {

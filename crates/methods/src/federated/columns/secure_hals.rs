@@ -41,7 +41,7 @@ use crate::shared::alternating::Factor;
 use crate::shared::disclosure::{OpenedSums, Risk};
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Expected};
-use crate::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use crate::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner, rounding};
 use crate::shared::least_squares::{LeastSquaresUpdate, Update};
 use crate::shared::missing::PartyMissing;
 use crate::shared::regularization::RegularizationParams;
@@ -293,25 +293,31 @@ struct Extrapolated<T: Real> {
     momentum: Momentum,
     /// U after its last update.
     u_new: Array2<T>,
-    /// UᵀU.
-    gram: Array2<T>,
+    /// UᵀU of it, and of the extrapolated one.
+    grams: [Array2<T>; 2],
 }
 
 impl<T: Real> Extrapolated<T> {
-    /// Extrapolates the new U, unless the objective at it has risen; r = Σ M_r V_r and g = Σ V_rᵀV_r are the sums that
-    /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too. V has no L1 penalty, and
-    /// its L2 penalty follows from the trace of g.
-    fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, public: &PublicInfo) -> bool {
+    /// Extrapolates the new U, unless the objective at it has risen, or is far higher at the extrapolated one; r = Σ M_r V_r and
+    /// g = Σ V_rᵀV_r are the sums that U was updated with. g becomes UᵀU. Returns whether U is extrapolated; if not, V's extrapolation
+    /// must be undone too. V has no L1 penalty, and its L2 penalty follows from the trace of g.
+    fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &mut Array2<T>, public: &PublicInfo) -> bool {
         let PublicInfo { norm2, penalties, .. } = *public;
-        gram(&u.view(), &mut self.gram.view_mut());
-        let fit = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
-        let objective = fit + 2.0 * penalties.u.value(&u.view()) + penalties.v.l2 * trace(g);
+        let objective = |u: &Array2<T>, own_gram: &mut Array2<T>| {
+            gram(&u.view(), &mut own_gram.view_mut());
+            let fit = norm2 + inner(&own_gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
+            fit + 2.0 * penalties.u.value(&u.view()) + penalties.v.l2 * trace(g)
+        };
+        let [gram_new, gram_beyond] = &mut self.grams;
+        let new = objective(u, gram_new);
         extrapolate(u, &mut self.u_new, self.momentum.beta());
-        let falls = self.momentum.accept(objective);
-        if !falls {
+        let beyond = objective(u, gram_beyond);
+        let accepted = self.momentum.accept_unless_far(new, beyond, rounding::<T>(norm2));
+        if !accepted {
             u.assign(&self.u_new);
         }
-        falls
+        g.assign(if accepted { gram_beyond } else { gram_new });
+        accepted
     }
 }
 
@@ -356,7 +362,7 @@ fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> SharedResult<Bo
     let extrapolated = extrapolates.then(|| Extrapolated {
         momentum: Momentum::default(),
         u_new: u.clone(),
-        gram: Array2::zeros((k, k)),
+        grams: [(); 2].map(|()| Array2::zeros((k, k))),
     });
     let rhs_rows = if rows.is_some() { 0 } else { public.m };
     Ok(Box::new(SecureHalsRun {
@@ -469,9 +475,10 @@ impl<T: Real> SecureHalsRun<T> {
         sums(comm, party_sum, public, members, rhs, g)?;
         comm.work("update", || {
             update.apply(u, rhs, g, public.penalties.u);
-            if let Some(x) = extrapolated
-                && !x.advance(u, rhs, g, public)
-            {
+            let Some(x) = extrapolated else {
+                return gram(&u.view(), &mut g.view_mut());
+            };
+            if !x.advance(u, rhs, g, public) {
                 for SecureParty { party, v_extrapolated, .. } in members.iter_mut() {
                     if let Some(v) = v_extrapolated {
                         v.assign(&party.v);
@@ -481,7 +488,6 @@ impl<T: Real> SecureHalsRun<T> {
         });
 
         comm.work("product", || {
-            gram(&u.view(), &mut g.view_mut());
             for SecureParty { party, .. } in members.iter_mut() {
                 party.block.tmul(&u.view(), &mut party.rhs.view_mut());
             }
