@@ -3,15 +3,17 @@
     bench/run atlas > atlas.md
     VENV/bin/python bench/run atlas --cases gzip        (needs numpy and h5py)
 
-table: 40,000 x 5,000 counts with 33 million nonzeros, k = 20, 20 iterations, in memory: the matrix of a published table, where
-RcppML 1.0 needs 38.5 s on 56 threads and 2.78 s on an H100. divergence: the same for the Kullback-Leibler divergence. flat: 2,000
-genes of 130,612 and of 1,306,127 cells, read from the file within a limit: memory may grow by the factors of the other cells, and
-by nothing else. gzip: the same cells in AnnData files with and without compression, in memory and read from the file. large:
-278,676 x 38,606 with 554 million nonzeros, in memory (7 GB) and read from the file. programs: all steps of cNMF for the 1,306,127 cells, from counts to
-its last file. The matrices are generated. Prints a Markdown table, and another one for programs.
+published: the operations on 40,000, 10,000 and 500 cells that RcppML 1.0 publishes times of, on 56 threads and on an H100, with 20
+iterations. flat: 2,000 genes of 130,612 and of 1,306,127 cells, read from the file within a limit: memory may grow by the factors
+of the other cells, and by nothing else. gzip: the same cells in AnnData files with and without compression, in memory and read
+from the file. large: 278,676 x 38,606 with 554 million nonzeros, in memory (7 GB) and read from the file. ranks: 1,306,127 x 2,000
+on 1 to 16 ranks, each reading its part; their memory, and the one that `estimate` predicts. programs: all steps of cNMF for the
+1,306,127 cells, from counts to its last file. full: 1,306,127 x 27,998 with 2.6 billion nonzeros, more than 2^31, through all steps
+within 1 GB (70 GB of disk). The matrices are generated. Prints a Markdown table for each kind.
 """
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -19,24 +21,112 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
 from lib.program import add_binary_option, find_binary, run_traced
 
 # Cells, genes and the share of nonzeros.
-TABLE = (40_000, 5_000, 0.165)
 FLAT = (1_306_127, 2_000, 0.05)
 LARGE = (278_676, 38_606, 0.0515)
-NAMES = ("table", "divergence", "flat", "gzip", "large", "programs")
+FULL = (1_306_127, 27_998, 0.0711)
+# Shape, options, and RcppML's seconds on 56 threads and on an H100
+# (zdebruine/RcppML, docs/articles/gpu-acceleration.md, 2026).
+PUBLISHED = (
+    ((40_000, 5_000, 0.165), "--algo hals -k 20", (38.5, 2.78)),
+    ((10_000, 5_000, 0.165), "--algo hals -k 64", (29.2, 0.88)),
+    ((10_000, 5_000, 0.165), "--algo hals -k 64 --holdout 0.1", (75.3, 2.39)),
+    ((10_000, 5_000, 0.165), "--algo hals -k 20 --missing zero-unobserved", (10.5, 0.75)),
+    ((500, 8_000, 0.103), "--algo hals -k 20", (2.2, 0.21)),
+    ((500, 8_000, 0.103), "--algo hals -k 16 --holdout 0.1", (4.0, 0.20)),
+    ((500, 8_000, 0.103), "--algo kl-mu -k 16", (23.4, 1.98)),
+)
+KINDS = ("published", "flat", "gzip", "large", "ranks", "programs", "full")
+RANKS = (1, 2, 4, 8, 16)
 # Largest memory of matrix and factors of a streamed run.
 ROOM = "1G"
 
 
-def generated(binary, work, cells, genes, density, form="npz"):
-    path = os.path.join(work, f"{cells}x{genes}.{form}")
-    if not os.path.exists(path):
-        spec = f"sparse,m={cells},n={genes},density={density},values=counts,seed=1"
-        subprocess.run([binary, "generate", spec, "--output", path], check=True)
-    return path
+@dataclass
+class Bench:
+    """What all kinds use: the program, words before it, and the directory of the files."""
+
+    binary: Path
+    prefix: list
+    work: str
+
+    def path(self, name):
+        return os.path.join(self.work, name)
+
+    def generated(self, shape, form="npz"):
+        cells, genes, density = shape
+        path = self.path(f"{cells}x{genes}.{form}")
+        if not os.path.exists(path):
+            spec = f"sparse,m={cells},n={genes},density={density},values=counts,seed=1"
+            subprocess.run([self.binary, "generate", spec, "--output", path], check=True)
+        return path
+
+    def factorise(self, path, words, prefix=None):
+        """The first and the last event of the trace of a run."""
+        iterations = words.split("--max-iters ")[1].split()[0]
+        line = f"--init random --eval-every {iterations} {words}".split()
+        start, *_, end = run_traced([*(self.prefix if prefix is None else prefix), self.binary, *line, "--input", path])
+        return start, end
+
+    def factorised(self, path, words):
+        """A row of the table of runs."""
+        start, end = self.factorise(path, words)
+        waiting = end.get("streamed", {}).get("wait_seconds", 0.0)
+        return (
+            os.path.basename(path),
+            f"{start['m']} x {start['n']}",
+            start["nnz"],
+            f"`{words}`",
+            f"{start['load_seconds']:.1f}",
+            f"{end['seconds']:.1f}",
+            f"{waiting:.1f}",
+            f"{end['peak_rss_sum_bytes'] / 1e6:.0f}",
+        )
+
+    def step(self, name, *words):
+        """A row of the table of steps: runs a command with `words`, and measures it."""
+        command = [str(word) for word in (*(self.prefix if words[0] == "sweep" else []), self.binary, *words)]
+        start = time.perf_counter()
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        told = child.stderr.read()
+        _, status, used = os.wait4(child.pid, 0)
+        if status:
+            sys.exit(f"{shlex.join(command)}: {told}")
+        shown = [word for word in map(str, words) if not word.startswith(self.work)]
+        return name, f"`{shlex.join(shown)}`", f"{time.perf_counter() - start:.1f}", f"{used.ru_maxrss * 1024 / 1e6:.0f}"
+
+    def fresh(self, *names):
+        """Paths of outputs, of which nothing is left from before."""
+        for path in map(self.path, names):
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            elif os.path.exists(path):
+                os.remove(path)
+        return [self.path(name) for name in names]
+
+
+RUNS = ("file", "cells x genes", "nonzeros", "options", "loading, s", "iterations, s", "waiting for the file, s", "peak, MB")
+STEPS = ("step", "options", "seconds", "peak, MB")
+
+
+def published(bench):
+    yield "cells x genes", "nonzeros", "options", "iterations, s", "RcppML, s", "on an H100, s"
+    for shape, words, times in PUBLISHED:
+        for precision in ("f64", "f32"):
+            words_used = f"{words} --max-iters 20 --precision {precision}"
+            start, end = bench.factorise(bench.generated(shape), words_used)
+            yield f"{start['m']} x {start['n']}", start["nnz"], f"`{words_used}`", f"{end['seconds']:.2f}", *times
+
+
+def flat(bench):
+    yield RUNS
+    for count in (FLAT[0] // 10, FLAT[0]):
+        yield bench.factorised(bench.generated((count, *FLAT[1:])), f"--algo hals -k 20 --max-iters 5 --memory {ROOM}")
 
 
 def annotated(path, compression):
@@ -58,63 +148,66 @@ def annotated(path, compression):
     return to
 
 
-def cases(options, binary):
-    """Yields the name of a case, its file and the words of its command."""
-    if "table" in options.cases:
-        path = generated(binary, options.work, *TABLE)
-        for precision in ("f64", "f32"):
-            yield "table", path, f"--algo hals -k 20 --max-iters 20 --precision {precision}"
-    if "divergence" in options.cases:
-        path = generated(binary, options.work, *TABLE)
-        for precision in ("f64", "f32"):
-            yield "divergence", path, f"--algo kl-mu -k 20 --max-iters 20 --precision {precision}"
-    cells, genes, density = FLAT
-    if "flat" in options.cases:
-        for count in (cells // 10, cells):
-            path = generated(binary, options.work, count, genes, density)
-            yield "flat", path, f"--algo hals -k 20 --max-iters 5 --memory {ROOM}"
-    if "gzip" in options.cases:
-        path = generated(binary, options.work, cells // 10, genes, density)
-        for compression in (None, "gzip"):
-            for memory in ("", " --memory 128M"):
-                yield "gzip", annotated(path, compression), f"--algo hals -k 20 --max-iters 10{memory}"
-    if "large" in options.cases:
-        path = generated(binary, options.work, *LARGE)
-        for memory in ("", f" --memory {ROOM}"):
-            yield "large", path, f"--algo hals -k 20 --max-iters 5{memory}"
+def gzip(bench):
+    yield RUNS
+    path = bench.generated((FLAT[0] // 10, *FLAT[1:]))
+    for compression in (None, "gzip"):
+        for memory in ("", " --memory 128M"):
+            yield bench.factorised(annotated(path, compression), f"--algo hals -k 20 --max-iters 10{memory}")
 
 
-def steps_of_programs(options, binary):
-    """Yields the steps of cNMF from counts to its last file: what a step does, and its command."""
-    counts = generated(binary, options.work, *FLAT, "h5ad")
-    norm, tpm, runs, out = (os.path.join(options.work, name) for name in ("norm.h5ad", "tpm.h5ad", "spectra", "cnmf"))
-    for made in (norm, tpm):
-        if os.path.exists(made):
-            os.remove(made)
-    for made in (runs, out):
-        shutil.rmtree(made, ignore_errors=True)
-    prepare = [binary, "prepare", "counts", counts, "--memory", ROOM]
-    yield "normalise", [*prepare, "--keep-counts", "--variable-columns", "1000", "--unit-variance", "--output", norm]
-    yield "transcripts per million", [*prepare, "--row-total", "1e6", "--output", tpm]
+def large(bench):
+    yield RUNS
+    for memory in ("", f" --memory {ROOM}"):
+        yield bench.factorised(bench.generated(LARGE), f"--algo hals -k 20 --max-iters 5{memory}")
+
+
+def ranks(bench):
+    """The largest memory of a rank, and its prediction; the error, which no number of ranks may change."""
+    yield "ranks", "relative error", "largest memory of a rank, MB", "predicted, MB"
+    path = bench.generated(FLAT)
+    words = "--algo hals -k 20 --max-iters 5"
+    for count in RANKS:
+        prefix = [*shlex.split("mpirun --oversubscribe --allow-run-as-root -n"), str(count)]
+        _, end = bench.factorise(path, words, prefix)
+        asked = [bench.binary, "estimate", *words.split(), "--ranks", count, "--input", path, "--json"]
+        done = subprocess.run([*prefix, *map(str, asked)], check=True, capture_output=True, text=True)
+        predicted = json.loads(done.stdout)["memory"]["peak_bytes"]
+        yield count, f"{end['rel_error']:.12f}", *(f"{x / 1e6:.0f}" for x in (end["peak_rss_bytes"], predicted))
+
+
+def programs(bench):
+    """All steps of cNMF, from counts to its last file."""
+    yield STEPS
+    yield from steps_of_programs(bench, bench.generated(FLAT, "h5ad"), 1000)
+
+
+def steps_of_programs(bench, counts, genes):
+    norm, tpm, runs, out = bench.fresh("norm.h5ad", "tpm.h5ad", "spectra", "cnmf")
+    prepare = ["prepare", "counts", counts, "--memory", ROOM]
+    chosen = ["--keep-counts", "--variable-columns", genes, "--unit-variance"]
+    yield bench.step("normalise", *prepare, *chosen, "--output", norm)
+    yield bench.step("transcripts per million", *prepare, "--row-total", "1e6", "--output", tpm)
     sweep = "sweep --k 8 --runs 4 --holdout 0 --max-iters 20 --quiet --memory".split()
-    yield "factorise", [*options.prefix, binary, *sweep, ROOM, "--input", norm, "--output", runs]
+    yield bench.step("factorise", *sweep, ROOM, "--input", norm, "--output", runs)
     files = sorted(os.path.join(runs, name) for name in os.listdir(runs) if name.startswith("k") and name.endswith(".h5"))
     # Counts that are drawn at random have no programmes: spectra of different starts are not alike.
-    yield "programmes", [binary, "programs", *files, "--input", norm, "--tpm", tpm, "--density-threshold", "2", "--cnmf", out]
+    given = ["--input", norm, "--tpm", tpm, "--memory", ROOM, "--density-threshold", "2"]
+    yield bench.step("programmes", "programs", *files, *given, "--cnmf", out)
 
 
-def write_programs(options, binary):
-    """Prints seconds and largest memory of a process for each step of cNMF."""
-    print("| step | options | seconds | peak, MB |\n| --- | --- | --- | --- |")
-    for name, command in steps_of_programs(options, binary):
-        start = time.perf_counter()
-        child = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        told = child.stderr.read()
-        _, status, used = os.wait4(child.pid, 0)
-        if status:
-            sys.exit(f"{shlex.join(map(str, command))}: {told}")
-        words = [word for word in map(str, command[1:]) if not word.startswith(options.work)]
-        print(f"| {name} | `{shlex.join(words)}` | {time.perf_counter() - start:.1f} | {used.ru_maxrss * 1024 / 1e6:.0f} |", flush=True)
+def full(bench):
+    """All that is done with one matrix."""
+    yield STEPS
+    counts = bench.generated(FULL, "h5ad")
+    factors, page, rows, tables = bench.fresh("factors.h5", "factors.html", "projected.h5", "clusters.tsv")
+    hals = f"--algo hals -k 20 --max-iters 5 --eval-every 5 --memory {ROOM} --quiet --input".split()
+    yield bench.step("inspect", "inspect", counts)
+    yield bench.step("factorise, report", *hals, counts, "--output", factors, "--report", page)
+    yield bench.step("evaluate", "evaluate", factors, "--memory", ROOM, "--input", counts)
+    yield bench.step("project", "project", factors, "--memory", ROOM, "--input", counts, "--output", rows)
+    yield bench.step("clusters", "clusters", factors, "--output", tables)
+    yield from steps_of_programs(bench, counts, 2000)
 
 
 def main(argv):
@@ -127,29 +220,23 @@ def main(argv):
     parser.add_argument(
         "--cases",
         type=lambda text: text.split(","),
-        default=["table", "flat"],
+        default=["published", "flat"],
         metavar="NAMES",
-        help=f"of {','.join(NAMES)} [table,flat]",
+        help=f"of {','.join(KINDS)} [published,flat]",
     )
-    parser.add_argument("--prefix", type=shlex.split, default=[], help="words before each command, such as mpirun -n 2")
+    parser.add_argument("--prefix", type=shlex.split, default=[], help="words before each run, such as mpirun -n 2")
     options = parser.parse_args(argv)
-    if unknown := set(options.cases) - set(NAMES):
+    if unknown := set(options.cases) - set(KINDS):
         parser.error(f"--cases: {', '.join(sorted(unknown))}")
-    binary = find_binary(options.binary)
     os.makedirs(options.work, exist_ok=True)
-    if options.cases != ["programs"]:
-        print("| case | cells x genes | nonzeros | options | loading, s | iterations, s | waiting for the file, s | peak, MB |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, path, words in cases(options, binary):
-        iterations = words.split("--max-iters ")[1].split()[0]
-        line = f"--init random --eval-every {iterations} {words}"
-        start, *_, end = run_traced([*options.prefix, binary, *line.split(), "--input", path])
-        waiting = end.get("streamed", {}).get("wait_seconds", 0.0)
-        print(
-            f"| {name}, {os.path.basename(path)} | {start['m']} x {start['n']} | {start['nnz']} | `{words}` | "
-            f"{start['load_seconds']:.1f} | {end['seconds']:.1f} | {waiting:.1f} | {end['peak_rss_sum_bytes'] / 1e6:.0f} |",
-            flush=True,
-        )
-    if "programs" in options.cases:
+    bench = Bench(find_binary(options.binary), options.prefix, options.work)
+    makers = (published, flat, gzip, large, ranks, programs, full)
+    for name, rows in zip(KINDS, makers, strict=True):
+        if name not in options.cases:
+            continue
+        print(f"{name}:\n")
+        for place, row in enumerate(rows(bench)):
+            print(f"| {' | '.join(map(str, row))} |", flush=True)
+            if place == 0:
+                print(f"|{' --- |' * len(row)}")
         print()
-        write_programs(options, binary)

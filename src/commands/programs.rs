@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
 use fednmf_base::unfinished::Access;
+use fednmf_base::units::parse_bytes;
 use fednmf_base::warning::{note, warn};
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{AGREEMENT, CONTROL, Communicator, MessageTag, Parties, PartyCommunicator, Payload};
@@ -36,7 +37,7 @@ use super::join::work::Joint;
 use super::prepare::read::{USED_COLUMNS, compare_used};
 use super::prepare::sums::{check_opened, check_rare};
 use super::sweep::cnmf::CnmfDirectory;
-use super::sweep::programs::{Files, axis, load, places};
+use super::sweep::programs::{Files, axis, held, load, places};
 use crate::cli::parameters::Group;
 
 /// `fednmf programs`.
@@ -57,6 +58,10 @@ pub struct ProgramsArgs {
     /// Leave spectra out whose mean distance to their nearest neighbours is not below X; 2: none
     #[arg(long, value_name = "X", default_value_t = 0.5, value_parser = parameters::number(0.0, 2.0))]
     pub density_threshold: f64,
+    /// Memory that may be used: 4G, 512M [default: what is free]. Cells that do not fit are read from the file a panel at a time,
+    /// except from files of parties
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
     #[command(flatten)]
     pub disclosure: Group<DisclosureParams>,
 }
@@ -231,11 +236,13 @@ impl JointPrograms {
                 "masks hide nothing between two parties: each can subtract its own term from the sum; use three or more",
             );
         }
-        let mut load = |which: usize| {
+        let mut load = |which: usize, beside: f64| {
             let specs = own.iter().map(|own| own.specs[which].clone());
-            self.load(specs, parties.count > 1, &mut progress)
+            self.load(specs, beside, parties.count > 1, &mut progress)
         };
-        let (cells, all) = (comm.agree_on_error(load(0))?, comm.agree_on_error(load(1))?);
+        let cells = comm.agree_on_error(load(0, 0.0))?;
+        let beside = cells.iter().map(|own| held(own, self.args.memory, &Communicator::local())).sum();
+        let all = comm.agree_on_error(load(1, beside))?;
         progress.finish();
         let facts: Vec<&dyn EntryFacts> =
             cells.iter().chain(&all).flat_map(|own| &own.blocks).map(|block| block as &dyn EntryFacts).collect();
@@ -279,7 +286,8 @@ impl JointPrograms {
             let path =
                 path.ok_or_else(|| Error::input(format!("{option} {pattern}: there is no file for party {party}")));
             let suppress = self.args.disclosure.0.suppress_rare.as_ref().copied();
-            InputSpec::parse(&path?).map(|spec| InputSpec { suppress, ..spec }).map_err(|e| e.at(option))
+            let memory = self.args.memory;
+            InputSpec::parse(&path?).map(|spec| InputSpec { suppress, memory, ..spec }).map_err(|e| e.at(option))
         };
         let specs = [spec("--input", &self.args.input)?, spec("--tpm", &self.args.tpm)?];
         let local = Communicator::local();
@@ -312,17 +320,18 @@ impl JointPrograms {
         Ok(Own { cnmf, specs, names: [names, all], places, cells: shape.0 })
     }
 
-    /// The cells of each hosted party: as they were factorised, or with all genes.
+    /// The cells of each hosted party: as they were factorised, or with all genes, `beside` bytes of others.
     fn load(
         &self,
         specs: impl Iterator<Item = InputSpec>,
+        beside: f64,
         has_parties: bool,
         progress: &mut Progress,
     ) -> Result<Vec<Loaded<f64>>> {
         let most = self.runs.iter().map(|of_k| of_k.k).max().unwrap_or(0);
         let local = Communicator::local();
         let streaming = || if has_parties { Err("rare entries are looked for in memory".to_string()) } else { Ok(()) };
-        specs.map(|spec| Ok(load(&spec, (0.0, most), streaming(), &local, progress)?.0)).collect()
+        specs.map(|spec| Ok(load(&spec, (beside, most), streaming(), &local, progress)?.0)).collect()
     }
 }
 

@@ -401,7 +401,7 @@ fn what_cannot_be_streamed_is_refused_with_advice() {
     for (line, file, words) in [
         ("--algo dsanls", &rows, &["dsanls needs the whole matrix", "hals, bpp, mu", "--algo hals"][..]),
         ("--algo kl-cd", &rows, &["kl-cd needs"]),
-        ("--algo kl-mu --init sampled", &rows, &["kl-mu needs", "with these options, not with its defaults"]),
+        ("--algo kl-mu --init sampled", &rows, &["kl-mu reads the rows in passes", "default options only"]),
         ("--algo online --precision mixed", &rows, &["--precision mixed"]),
         ("--algo hals --missing zero-unobserved", &rows, &["--missing"]),
         ("--algo hals --holdout 0.1", &rows, &["--holdout"]),
@@ -756,7 +756,10 @@ fn memory_of_a_sweep_and_of_its_programmes_does_not_grow_with_the_cells() {
         assert!(found < ROOM, "{m} cells: {found}");
         let [cells, made, trace] = [file("norm_counts"), dir.path().join("made.h5ad"), dir.path().join("t.jsonl")];
         let [cells, made, trace] = [cells, made, trace].map(|path| path.display().to_string());
+        let runs = (0..4).map(|run| format!("{}/sweep{m}/k0003-run{run:03}.h5", dir.path().display()));
+        let [runs, tpm] = [runs.collect::<Vec<_>>().join(" "), file("tpm").display().to_string()];
         for line in [
+            format!("programs {runs} --density-threshold 2 --input {cells} --tpm {tpm} --cnmf {trace}.cnmf"),
             format!("prepare counts --variable-columns 90 --unit-variance {cells} -o {made}"),
             format!("inspect {cells}"),
             format!("-k 3 --algo hals --max-iters 2 --quiet --trace {trace} --output {made} --input {cells}"),

@@ -388,12 +388,14 @@ impl Footprint<'_> {
             let able = methods.filter(|method| method.streamed_cost(&workload, 1).is_some());
             let able: Vec<&str> = able.map(|method| method.description().name).collect();
             let name = self.method.description().name;
-            let with = if able.contains(&name) { " with these options, not with its defaults" } else { "" };
-            return Err(format!(
-                "{name} needs the whole matrix in memory{with}; {} do not (--algo {})",
-                able.join(", "),
-                able.first().unwrap_or(&"hals")
-            ));
+            return Err(if able.contains(&name) {
+                format!(
+                    "{name} reads the rows in passes with its default options only, and needs the whole matrix in memory with these"
+                )
+            } else {
+                let first = able.first().unwrap_or(&"hals");
+                format!("{name} needs the whole matrix in memory; {} do not (--algo {first})", able.join(", "))
+            });
         };
         if let Some(grid) = groups.grid {
             if let Some(shape) = grid.grid.given().filter(|shape| shape.cols > 1) {

@@ -37,12 +37,7 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
     let (counts, names) = load(&sweep.input, (0.0, most), Ok(()), comm, progress)?;
     let mut tpm = InputSpec::parse(&cnmf.transcripts().to_string_lossy())?;
     tpm.memory = sweep.args.memory;
-    // The memory that is free now is without the counts, and the one that the user allows is not.
-    let held = match (&counts.panels, sweep.args.memory) {
-        (None, Some(_)) => counts.header.least_bytes(&counts.layout, comm.size(), size_of::<f64>()),
-        _ => 0.0,
-    };
-    let (tpm, of_tpm) = load(&tpm, (held, most), Ok(()), comm, progress)?;
+    let (tpm, of_tpm) = load(&tpm, (held(&counts, tpm.memory, comm), most), Ok(()), comm, progress)?;
     if tpm.header.rows != counts.header.rows {
         return Err(Error::input(format!(
             "--cnmf: {} has {} cells, and the matrix {}; prepare both together",
@@ -111,6 +106,15 @@ fn why_not(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, neighbours: usize) -> Option
         () if sweep.left_out.missing != Missing::None => Some("they are for complete data".into()),
         () if !cnmf.transcripts().exists() => Some(format!("there is no {}", cnmf.transcripts().display())),
         () => None,
+    }
+}
+
+/// Bytes of `cells` that a matrix loaded after them must leave of the memory that the user allows. The memory that is free is without
+/// them already.
+pub fn held(cells: &Loaded<f64>, memory: Option<u64>, comm: &Communicator) -> f64 {
+    match (&cells.panels, memory) {
+        (None, Some(_)) => cells.header.least_bytes(&cells.layout, comm.size(), size_of::<f64>()),
+        _ => 0.0,
     }
 }
 
