@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +9,15 @@ from typing import Any, Literal, Optional, Union
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import nnls
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 
 from . import _losses, _rows, _run, _show
+from ._cells import Cells, divisor, unit_variance
 from ._nmf import _FROBENIUS, AnyLoss, checked_loss
-
-#: The means over genes whose coefficient of variation is the constant part of the expected one.
-_MOST_EXPRESSED = 20
-#: A standard deviation below this share of the mean is a rounding error.
-_ROUNDING = 1e-12
 
 
 @dataclass(repr=False)
@@ -76,7 +72,8 @@ def cnmf(
     Parameters
     ----------
     adata : AnnData
-        Raw counts, without cells or genes that are all zero.
+        Raw counts, without cells or genes that are all zero. A matrix that stays in its file is read by rows in each pass; the
+        genes that are factorised are held in memory.
     ks : iterable of int
     name, output_dir
         Files are written to `output_dir`/`name`.
@@ -141,10 +138,14 @@ def cnmf(
     chosen = None if genes is None else list(genes)
     if chosen is not None and len(set(chosen)) < len(chosen):
         raise ValueError(f"genes: {next(gene for gene in chosen if chosen.count(gene) > 1)!r} is there twice")
-    checked_loss(beta_loss)
+    in_parts = _rows.is_in_parts(_rows.matrix_of(adata if tpm is None else tpm))
+    if checked_loss(beta_loss) != _FROBENIUS and in_parts:
+        raise ValueError(
+            f"beta_loss={beta_loss!r}: spectra of all genes need the transcripts per million in memory: call to_memory() first"
+        )
     tol = _run.at_least_zero("tol", tol)
     max_iter = _run.count("max_iter", max_iter)
-    cells = _Cells(adata, tpm, num_highvar_genes, chosen)
+    cells = Cells(adata, tpm, num_highvar_genes, chosen)
     if checked[-1] > min(cells.normalized.shape):
         raise ValueError(f"ks: {checked[-1]} components are more than the factorised matrix has cells or genes")
     files = _Files(Path(output_dir), name)
@@ -184,111 +185,6 @@ def _pandas() -> Any:
     return pandas
 
 
-class _Cells:
-    """The cells as they are factorised and as they are scored."""
-
-    def __init__(self, adata: Any, tpm: Any, num_highvar_genes: int, genes: Optional[list[str]]) -> None:
-        if not adata.var_names.is_unique:
-            raise ValueError("names of genes are not unique: call adata.var_names_make_unique() first")
-        for what, given in (("adata", adata), ("tpm", tpm)):
-            if given is not None:
-                _rows.check_in_memory(given, what, "`fednmf sweep --cnmf` reads the files that `prepare` has written a part at a time")
-        counts = _checked("adata.X", _rows.matrix_of(adata))
-        values = counts.data if sp.issparse(counts) else counts
-        if tpm is None and (values != np.floor(values)).any():
-            warnings.warn(
-                "adata.X has entries that are not whole numbers; cNMF takes counts, and finds the variable genes by their rule",
-                UserWarning,
-                stacklevel=3,
-            )
-        self.adata = adata
-        self.tpm_adata = self._transcripts(counts) if tpm is None else tpm
-        names = [(list(a.obs_names), list(a.var_names)) for a in (adata, self.tpm_adata)]
-        if names[0] != names[1]:
-            raise ValueError("tpm has other cells or genes than adata, or in another order")
-        self.tpm = _checked("tpm", _rows.matrix_of(self.tpm_adata))
-        self.tpm_mean, self.tpm_std = _mean_and_std(self.tpm, ddof=0)
-        if genes is None:
-            used = overdispersed(self.tpm_mean, self.tpm_std**2, _run.count("num_highvar_genes", num_highvar_genes))
-            self.places = np.flatnonzero(used)
-        else:
-            self.places = adata.var_names.get_indexer(genes)
-            if (self.places < 0).any():
-                raise ValueError(f"genes: adata has no {genes[int(np.argmin(self.places))]!r}")
-        self.genes = adata.var_names[self.places]
-        self.normalized = _unit_variance(counts[:, self.places].astype(np.float64))
-        empty = np.flatnonzero(np.asarray(self.normalized.sum(axis=1)).ravel() == 0)
-        if empty.size:
-            raise ValueError(
-                f"{empty.size} cells have no count in the genes that are factorised, "
-                f"such as {adata.obs_names[empty[0]]!r}: remove them, or take more genes"
-            )
-
-    def _transcripts(self, counts: Any) -> Any:
-        totals = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
-        scale = 1e6 / np.where(totals > 0, totals, 1e6)
-        dtype = counts.dtype if counts.dtype.kind == "f" else np.float32
-        X = sp.csr_matrix(sp.diags(scale) @ counts, dtype=dtype) if sp.issparse(counts) else counts * scale[:, None]
-        other = self.adata.copy()
-        other.X = X.astype(dtype, copy=False)
-        return other
-
-
-def _checked(what: str, X: Any) -> Any:
-    X = _run.canonical(_run.checked(X, what, ensure_all_finite=False))
-    values = X.data if sp.issparse(X) else X
-    if values.size and not (np.isfinite(values).all() and values.min() >= 0):
-        raise ValueError(f"{what} has entries that are negative or not finite; cNMF takes raw counts")
-    return X
-
-
-def _mean_and_std(X: Any, ddof: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each column."""
-    n = X.shape[0]
-    mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
-    if sp.issparse(X):
-        columns = X.tocsc()
-        stored = np.diff(columns.indptr)
-        off = (columns.data - np.repeat(mean, stored)) ** 2
-        of_column = np.repeat(np.arange(X.shape[1]), stored)
-        squares = np.bincount(of_column, weights=off, minlength=X.shape[1]) + (n - stored) * mean**2
-    else:
-        squares = ((X - mean) ** 2).sum(axis=0, dtype=np.float64)
-    std = np.sqrt(squares / max(n - ddof, 1))
-    # Of a constant column, only the rounding error of the mean is left.
-    return mean, np.where(std > _ROUNDING * np.abs(mean), std, 0)
-
-
-def _divisor(x: Any) -> Any:
-    """x with ones in place of zeros, to divide by."""
-    return np.where(x > 0, x, 1)
-
-
-def _unit_variance(X: Any) -> Any:
-    """Each column divided by its standard deviation; columns without any stay."""
-    std = _mean_and_std(X, ddof=1)[1]
-    scale = 1 / _divisor(std)
-    return sp.csr_matrix(X @ sp.diags(scale)) if sp.issparse(X) else X * scale
-
-
-def overdispersed(mean: np.ndarray, variance: np.ndarray, count: int) -> np.ndarray:
-    """The `count` genes whose variance is most above what their mean lets expect: Fano = A^2 mean + B^2."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        fano = variance / mean
-        top = np.argsort(-mean, kind="stable")[:_MOST_EXPRESSED]
-        A = np.nanmin(np.sqrt(variance[top]) / mean[top])
-    inside = np.ones(len(mean), dtype=bool)
-    for values in (fano, mean):
-        low, high = np.nanquantile(values, [0.10, 0.90])
-        inside &= (values > low) & (values < high)
-    # Few genes may all be at the edges.
-    typical = np.median(fano[inside]) if inside.any() else np.nanmedian(fano)
-    ratio = fano / (A**2 * mean + typical)
-    used = np.zeros(len(mean), dtype=bool)
-    used[np.argsort(-np.nan_to_num(ratio, nan=-np.inf), kind="stable")[:count]] = True
-    return used & (mean > 0)
-
-
 def _spectra(X: Any, k: int, seed: int, settings: dict[str, Any]) -> np.ndarray:
     """Of one run (k x genes)."""
     run = _run.factorize(
@@ -313,12 +209,12 @@ def _refit(X: Any, H: np.ndarray, settings: dict[str, Any]) -> np.ndarray:
 
 
 def _consensus(
-    cells: _Cells, merged: Any, k: int, n_neighbors: int, threshold: float, settings: dict[str, Any]
+    cells: Cells, merged: Any, k: int, n_neighbors: int, threshold: float, settings: dict[str, Any]
 ) -> Programs:
     pd = _pandas()
     values = merged.to_numpy()
     norms = np.linalg.norm(values, axis=1, keepdims=True)
-    spectra = values / _divisor(norms)
+    spectra = values / divisor(norms)
     distances = np.sort(euclidean_distances(spectra), axis=1)
     density = distances[:, : n_neighbors + 1].sum(axis=1) / n_neighbors
     kept = density < threshold
@@ -338,14 +234,13 @@ def _consensus(
     shares = _shares(usages)
     order = np.argsort(-shares.sum(axis=0), kind="stable")
     medians, usages, shares = medians[order], usages[:, order], shares[:, order]
-    by_gene = cells.tpm.T.tocsr() if sp.issparse(cells.tpm) else np.ascontiguousarray(cells.tpm.T)
-    by_gene = by_gene if by_gene.dtype.kind == "f" else by_gene.astype(np.float64)
-    of_tpm = _refit(by_gene, shares.T, settings).T.astype(np.float64)
-    scores = _regression(usages, cells.tpm, cells.tpm_mean, cells.tpm_std)
+    by_shares, by_usages = cells.tpm.products(shares, usages)
+    of_tpm = _spectra_of_tpm(cells, shares, by_shares, settings)
+    scores = _regression(usages, by_usages, cells.tpm_mean, cells.tpm_std)
     # The usages once more, for the spectra in transcripts.
-    normalized = _unit_variance(cells.tpm[:, cells.places].astype(np.float64))
+    normalized = unit_variance(cells.tpm.columns(cells.places))
     std = cells.tpm_std[cells.places]
-    usages = _refit(normalized, of_tpm[:, cells.places] / _divisor(std), settings)
+    usages = _refit(normalized, of_tpm[:, cells.places] / divisor(std), settings)
 
     numbers = np.arange(1, k + 1)
     obs, var = cells.adata.obs_names, cells.adata.var_names
@@ -365,18 +260,33 @@ def _clusters(spectra: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     labels = KMeans(n_clusters=k, n_init=10, random_state=1).fit(spectra).labels_
     medians = np.array([np.median(spectra[labels == cluster], axis=0) for cluster in range(k)])
     sums = medians.sum(axis=1, keepdims=True)
-    return medians / _divisor(sums), labels
+    return medians / divisor(sums), labels
 
 
 def _shares(usages: np.ndarray) -> np.ndarray:
     sums = usages.sum(axis=1, keepdims=True)
-    return usages / _divisor(sums)
+    return usages / divisor(sums)
 
 
-def _regression(usages: np.ndarray, Y: Any, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """The coefficients of ordinary least squares of the z-scores of Y on the usages."""
-    cross = np.asarray((Y.T @ usages).T, dtype=np.float64) - np.outer(usages.sum(axis=0), mean)
-    return np.linalg.lstsq(usages.T @ usages, cross / _divisor(std), rcond=None)[0]
+def _spectra_of_tpm(cells: Cells, shares: np.ndarray, products: np.ndarray, settings: dict[str, Any]) -> np.ndarray:
+    """H >= 0 (k x genes) for W = `shares`; `products` are W' X."""
+    if checked_loss(settings["beta_loss"]) != _FROBENIUS:
+        whole = cells.tpm.columns(np.arange(cells.tpm.shape[1]))
+        by_gene = whole.T.tocsr() if sp.issparse(whole) else np.ascontiguousarray(whole.T)
+        return _refit(by_gene, shares.T, settings).T.astype(np.float64)
+    # The same least squares problem with as many rows as components: W'W = A'A.
+    values, vectors = np.linalg.eigh(shares.T.astype(np.float64) @ shares)
+    kept = values > np.finfo(np.float64).eps * values[-1]
+    roots = np.sqrt(values[kept])
+    A, B = roots[:, None] * vectors[:, kept].T, (vectors[:, kept].T @ products) / roots[:, None]
+    return np.array([nnls(A, b)[0] for b in B.T]).T
+
+
+def _regression(usages: np.ndarray, products: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """The coefficients of ordinary least squares of the z-scores of Y on the usages U; `products` are U' Y."""
+    cross = products - np.outer(usages.sum(axis=0, dtype=np.float64), mean)
+    usages = usages.astype(np.float64)
+    return np.linalg.lstsq(usages.T @ usages, cross / divisor(std), rcond=None)[0]
 
 
 class _Files:
@@ -397,7 +307,7 @@ class _Files:
         np.savez_compressed(self._path(sub, rest + ".df.npz"), data=frame.to_numpy(), index=index, columns=columns)
 
     def write_preparation(
-        self, cells: _Cells, ks: list[int], n_iter: int, seeds: np.ndarray, settings: dict[str, Any]
+        self, cells: Cells, ks: list[int], n_iter: int, seeds: np.ndarray, settings: dict[str, Any]
     ) -> None:
         import anndata
 
@@ -405,7 +315,7 @@ class _Files:
         genes = cells.adata.var.iloc[cells.places].copy()
         normalized = anndata.AnnData(cells.normalized, obs=cells.adata.obs.copy(), var=genes)
         normalized.write_h5ad(self._path("cnmf_tmp", "norm_counts.h5ad"))
-        cells.tpm_adata.write_h5ad(self._path("cnmf_tmp", "tpm.h5ad"))
+        cells.write_tpm(self._path("cnmf_tmp", "tpm.h5ad"))
         stats = pd.DataFrame({"__mean": cells.tpm_mean, "__std": cells.tpm_std}, index=cells.adata.var_names)
         self.write_frame(stats, "cnmf_tmp", "tpm_stats")
         self._path("", "overdispersed_genes.txt").write_text("\n".join(cells.genes))
@@ -427,13 +337,13 @@ class _Files:
         lines = "".join(f"{name}: {value}\n" for name, value in text.items())
         self._path("cnmf_tmp", "nmf_idvrun_params.yaml").write_text(lines)
 
-    def write_consensus(self, found: Programs, cells: _Cells, k: int, threshold: float) -> None:
+    def write_consensus(self, found: Programs, cells: Cells, k: int, threshold: float) -> None:
         label = f"k_{k}.dt_{str(threshold).replace('.', '_')}"
         self.write_frame(found.local_density, "cnmf_tmp", f"local_density_cache.k_{k}.merged")
         # A programme without genes, and a gene without deviation, are zero instead of 0 / 0.
-        sums = _divisor(found.gene_spectra_tpm.sum(axis=1))
+        sums = divisor(found.gene_spectra_tpm.sum(axis=1))
         per_million = found.gene_spectra_tpm.div(sums, axis=0) * 1e6
-        reference = (per_million / _divisor(cells.tpm_std) * (cells.tpm_std > 0))[list(cells.genes)]
+        reference = (per_million / divisor(cells.tpm_std) * (cells.tpm_std > 0))[list(cells.genes)]
         reference.index = "GEP" + reference.index.astype(str)
         for kind, frame, ending in [
             ("spectra", found.spectra, ".consensus"),

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment, nnls
 
 import fednmf
-from fednmf import _cnmf, _losses, _nmf, _run
+from fednmf import _cells, _cnmf, _losses, _nmf, _parts, _run
 
 pd = pytest.importorskip("pandas")
 anndata = pytest.importorskip("anndata")
@@ -106,6 +106,29 @@ def test_the_form_of_the_counts_does_not_matter(cells, ours, tmp_path):
     assert matched(found[5].gene_spectra_tpm.to_numpy(), ours[1][5].gene_spectra_tpm.to_numpy()).min() > 0.999
 
 
+@pytest.mark.parametrize("form", ["backed", "backed, dense", "dask"])
+def test_counts_in_a_file_have_the_programmes_of_those_in_memory(cells, ours, tmp_path, monkeypatch, form):
+    monkeypatch.setattr(_parts, "_PANEL", 20_000)
+    adata = planted_cells(np.asarray)[0] if form == "backed, dense" else cells[0].copy()
+    if form == "dask":
+        adata.X = pytest.importorskip("dask.array").from_array(adata.X.toarray(), chunks=(32, 200))
+    else:
+        adata.write_h5ad(tmp_path / "cells.h5ad", compression="gzip")
+        adata = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    found = fednmf.tl.cnmf(
+        adata, KS, name="ours", output_dir=tmp_path, n_iter=RUNS, num_highvar_genes=GENES, random_state=3
+    )
+    names = sorted(path.relative_to(ours[0]) for path in ours[0].rglob("*.*"))
+    assert names == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("ours*.*"))
+    for name in ("usages", "spectra", "gene_spectra_tpm", "gene_spectra_score"):
+        expected = getattr(ours[1][5], name)
+        # Dense counts are summed in another order, and a run may stop elsewhere.
+        np.testing.assert_allclose(getattr(found[5], name), expected, rtol=1e-3, atol=5e-3 * expected.to_numpy().max())
+    tpm = [anndata.read_h5ad(folder / "ours/cnmf_tmp/ours.tpm.h5ad") for folder in (tmp_path, ours[0])]
+    assert list(tpm[0].obs_names) == list(tpm[1].obs_names) and list(tpm[0].var_names) == list(tpm[1].var_names)
+    np.testing.assert_allclose(*[of.X.toarray() if sp.issparse(of.X) else of.X for of in tpm], rtol=1e-6)
+
+
 @pytest.mark.parametrize("form", [lambda X: np.asarray(X, np.float16), np.asarray, sp.csc_matrix, None])
 def test_statistics_of_columns_do_not_depend_on_the_form(form):
     X = np.random.default_rng(0).poisson(0.7, (60, 30)).astype(np.float64)
@@ -113,7 +136,7 @@ def test_statistics_of_columns_do_not_depend_on_the_form(form):
     by_row = np.argsort(np.tile(np.repeat(np.arange(60), np.diff(whole.indptr)), 2), kind="stable")
     # Each entry twice, with half of its value.
     halves = sp.csr_matrix((np.tile(whole.data, 2)[by_row] / 2, np.tile(whole.indices, 2)[by_row], 2 * whole.indptr), shape=X.shape)
-    mean, std = _cnmf._mean_and_std(_cnmf._checked("X", halves if form is None else form(X)), 1)
+    mean, std = _cells.Matrix(halves if form is None else form(X), "X").mean_and_std(1)
     np.testing.assert_allclose(mean, X.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(std, X.std(axis=0, ddof=1), rtol=1e-6)
 
@@ -128,7 +151,7 @@ def test_the_divergence_and_given_genes(cells, tmp_path, loss):
     assert list(found[5].spectra.columns) == genes
     assert matched(found[5].gene_spectra_tpm.to_numpy(), cells[1][:, :100]).min() > 0.9
     # Programmes come from normalised medians, and usages for them minimise the loss.
-    prepared = _cnmf._Cells(adata, None, GENES, genes)
+    prepared = _cells.Cells(adata, None, GENES, genes)
     medians = found[5].spectra.to_numpy()
     of_medians = _cnmf._refit(prepared.normalized, medians, {"beta_loss": loss, "n_jobs": None})
     beta = _nmf.checked_loss(loss)
@@ -253,7 +276,7 @@ def test_the_program_has_the_same_programmes_from_files(cells, tmp_path, memory)
     assert done.returncode == 0, done.stderr
     assert ("are read from the file" in done.stderr) == (memory is not None), done.stderr
 
-    prepared = _cnmf._Cells(adata, None, GENES, None)
+    prepared = _cells.Cells(adata, None, GENES, None)
     settings = {"beta_loss": "frobenius", "n_jobs": None}
     for k in KS:
         frames = [read(folder / "cnmf_tmp" / f"run.spectra.k_{k}.iter_{run}.df.npz") for run in range(RUNS)]

@@ -63,6 +63,9 @@ cells, folder = int(sys.argv[1]), sys.argv[2]
 _parts._PANEL = 2 << 20
 rng = np.random.default_rng(0)
 block = sp.random(5000, 500, 0.2, "csr", np.float32, rng, lambda n: rng.integers(1, 9, n).astype(np.float32))
+# No cell without a count in the few genes of cNMF, which are held in memory.
+block = sp.hstack([np.ones((5000, 1), np.float32), block[:, 1:]], format="csr")
+few = [str(gene) for gene in range(15)]
 anndata.AnnData(sp.vstack([block] * (cells // 5000), format="csr")).write_h5ad(f"{folder}/x.h5ad")
 backed = anndata.read_h5ad(f"{folder}/x.h5ad", backed="r")
 small = backed[:1000].to_memory()
@@ -78,6 +81,7 @@ fednmf.tl.nmf(backed, 3, solver="cd", init="random", max_iter=3, tol=0)
 fednmf.tl.nmf(backed, 3, beta_loss="kullback-leibler", init="random", max_iter=3, tol=0)
 fednmf.tl.project(backed, small)
 fednmf.tl.choose_k(backed, [2, 3], n_runs=2, holdout=0, max_iter=3)
+fednmf.tl.cnmf(backed, [2], name="x", output_dir=folder, n_iter=4, genes=few, max_iter=3, density_threshold=2)
 print(now("VmHWM:") - before)
 """
 
