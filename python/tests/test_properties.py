@@ -95,15 +95,17 @@ def form(rng, X):
     return forms[rng.integers(len(forms))]()
 
 
-def divergence(X, F, beta):
-    """Of X from F (Févotte and Idier 2011, equation 3), and for beta = 2 half the squared error."""
+def divergence(X, F, beta, least=0.0):
+    """Of X from F (Févotte and Idier 2011, equation 3), and for beta = 2 half the squared error. In negative powers F is at least
+    `least`."""
+    divisor = np.maximum(F, least) if beta < 1 else F
     # Where X is zero, terms that are its multiples vanish, also if F is zero.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if beta == 0:
-            return (X / F - np.log(X / F) - 1).sum()
+            return (X / divisor - np.log(X / divisor) - 1).sum()
         if beta == 1:
             return (np.where(X > 0, X * np.log(X / F), 0.0) - X + F).sum()
-        mixed = np.where(X > 0, X * F ** (beta - 1), 0.0)
+        mixed = np.where(X > 0, X * divisor ** (beta - 1), 0.0)
         return (X**beta / (beta * (beta - 1)) + F**beta / beta - mixed / (beta - 1)).sum()
 
 
@@ -315,11 +317,10 @@ def test_transposed_factors_are_as_good_for_the_transposed_matrix(draw):
 def check_divergence(figures, dense, F, peak, beta, tolerance, about):
     """The printed divergence is that of the factors, whose product, like the matrix, is divided by peak."""
     (printed,) = (value for name, value in figures.items() if name.endswith("_divergence"))
-    if beta < 1:
-        # A fit counts as at least this share of the usual entry, as docs/guide/algorithms/beta-mu.md says.
-        usual = np.sqrt(np.mean(dense**2)) or 1.0
-        F = np.maximum(F, np.finfo("f4").eps * 2.0 ** (np.round(np.log2(usual) + np.log2(peak)) - np.log2(peak)))
-    found, size = divergence(dense, F, beta), size_of(dense, beta)
+    # A share of the usual entry, as docs/guide/algorithms/beta-mu.md says.
+    usual = np.sqrt(np.mean(dense**2)) or 1.0
+    least = np.finfo("f4").eps * 2.0 ** (np.round(np.log2(usual) + np.log2(peak)) - np.log2(peak))
+    found, size = divergence(dense, F, beta, least), size_of(dense, beta)
     with np.errstate(over="ignore"):
         unit = np.float64(peak) ** beta
     if np.isfinite(found) and 1e-290 < unit * size < 1e290:

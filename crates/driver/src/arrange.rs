@@ -26,16 +26,29 @@ fednmf_base::words! {
 }
 
 impl FactorScale {
-    /// Multipliers of the columns of a component in U and in V, given the norms u and v of these columns.
-    fn factors(self, u: f64, v: f64) -> [f64; 2] {
-        if !(u > 0.0 && v > 0.0) {
-            return [1.0, 1.0];
-        }
+    /// Multipliers of the columns of a component in U and in V, given the norms u and v of these columns, and the largest root of the
+    /// weight of a component. Rounding errors drive components without any or with a negligible weight to extreme scales, which the
+    /// multipliers undo.
+    fn factors(self, u: f64, v: f64, largest_root: f64) -> [f64; 2] {
+        let to = |norm: f64, target: f64| {
+            let multiplier = target / norm;
+            if norm > 0.0 && multiplier.is_finite() { multiplier } else { 1.0 }
+        };
+        let has_weight = u > 0.0 && v > 0.0;
         match self {
-            FactorScale::UnitV => [v, 1.0 / v],
-            FactorScale::UnitU => [1.0 / u, u],
-            FactorScale::Balanced => [v.sqrt() / u.sqrt(), u.sqrt() / v.sqrt()],
             FactorScale::Sorted | FactorScale::AsFound => [1.0, 1.0],
+            FactorScale::UnitV if has_weight => [v, 1.0 / v],
+            FactorScale::UnitU if has_weight => [1.0 / u, u],
+            FactorScale::UnitV | FactorScale::UnitU => [to(u, 1.0), to(v, 1.0)],
+            // The factors of a symmetric factorisation stay equal.
+            FactorScale::Balanced if u == v => [1.0, 1.0],
+            FactorScale::Balanced => {
+                let root = u.sqrt() * v.sqrt();
+                let negligible = root < f64::EPSILON.sqrt() * largest_root;
+                let norm = if negligible { largest_root } else { root };
+                let scaled = [v / norm, norm / v];
+                if has_weight && scaled[1].is_finite() { scaled } else { [to(u, norm), to(v, norm)] }
+            }
         }
     }
 
@@ -110,12 +123,13 @@ pub fn arrange<T: Real>(
     let [u, v] = norms(comm, k, pieces);
     let weights: Vec<f64> = u.iter().zip(&v).map(|(u, v)| u.ln() + v.ln()).collect();
     let order = order(&weights, T::epsilon().as_f64().sqrt());
+    let largest_root = order.first().map_or(0.0, |&j| u[j].sqrt() * v[j].sqrt());
     let arranged = |piece: &Piece<'_, T>| {
         debug_assert!(piece.owner == Owner::Shared, "norms of private factors stay with their owners");
         let side = side(piece.name);
         let mut values = piece.values.to_owned();
         for (mut to, &from) in values.columns_mut().into_iter().zip(&order) {
-            let factor = scale.factors(u[from], v[from])[side];
+            let factor = scale.factors(u[from], v[from], largest_root)[side];
             to.zip_mut_with(&piece.values.column(from), |to, x| *to = T::from_f64(x.as_f64() * factor));
         }
         let &Piece { name, owner, total_rows, first_row, .. } = piece;
@@ -178,15 +192,15 @@ mod tests {
     #[test]
     fn the_product_stays_and_the_heaviest_component_comes_first() {
         let comm = Communicator::local();
-        let u = array![[1.0, 0.0, 3e160, 3.0], [2.0, 0.0, 0.0, 4.0]];
-        let v = array![[1.0, 5.0, 2e-160, 6.0], [0.0, 5.0, 1e-160, 8.0]];
+        let u = array![[1.0, 0.0, 3e160, 3.0, 1e-9], [2.0, 0.0, 0.0, 4.0, 1e-9]];
+        let v = array![[1.0, 5.0, 2e-160, 6.0, 1e-99], [0.0, 5.0, 1e-160, 8.0, 1e-99]];
         let product = u.dot(&v.t());
         for scale in [FactorScale::UnitV, FactorScale::UnitU, FactorScale::Balanced] {
             let found = arrange(&comm, scale, &pieces(&u, &v)).unwrap();
             let (a, b) = (&found[0].values, &found[1].values);
             assert!((&a.dot(&b.t()) - &product).iter().all(|x| x.abs() < 1e-12), "{scale:?}");
             let norm = |x: &Array2<f64>, j: usize| x.column(j).dot(&x.column(j)).sqrt();
-            let weights: Vec<f64> = (0..4).map(|j| norm(a, j) * norm(b, j)).collect();
+            let weights: Vec<f64> = (0..5).map(|j| norm(a, j) * norm(b, j)).collect();
             assert!(weights.is_sorted_by(|a, b| a >= b) && (weights[0] - 50.0).abs() < 1e-9, "{scale:?}: {weights:?}");
             for j in 0..3 {
                 let (u, v) = (norm(a, j), norm(b, j));
@@ -197,8 +211,12 @@ mod tests {
                 };
                 assert!(held.abs() < 1e-12, "{scale:?}: {u} {v}");
             }
-            // A component that is zero in one factor has no weight, and stays.
-            assert_eq!((a.column(3).sum(), b.column(3).sum()), (0.0, 10.0));
+            // Negligible components have the scale of the others.
+            let least = if scale == FactorScale::Balanced { 50f64.sqrt() } else { 1.0 };
+            let negligible = if scale == FactorScale::UnitU { norm(a, 3) } else { norm(b, 3) };
+            assert!((negligible - least).abs() < 1e-12, "{scale:?}: {negligible}");
+            // A component that is zero in one factor has no weight.
+            assert!(a.column(4).sum() == 0.0 && (norm(b, 4) - least).abs() < 1e-12);
         }
         assert!(arrange(&comm, FactorScale::AsFound, &pieces(&u, &v)).is_none());
     }
