@@ -91,14 +91,15 @@ def matrix(adata: Any, layer: Optional[str]) -> Any:
 
 def of_genes(adata: Any, layer: Optional[str], genes: Optional[np.ndarray]) -> Any:
     """`adata.X`, or a layer, or some of its columns: what is in memory, or else its parts."""
-    X = _stored(adata, layer)
+    X = _stored(adata, layer, genes)
     if _rows.is_in_parts(X):
         return Parts(X, _name(layer), genes)
     _rows.check_unmasked(X, _name(layer))
     return X if genes is None else X[:, genes]
 
 
-def _stored(adata: Any, layer: Optional[str]) -> Any:
+def _stored(adata: Any, layer: Optional[str], genes: Optional[np.ndarray] = None) -> Any:
+    _rows.check_features(adata, slice(None) if genes is None else genes)
     if layer is None:
         return _rows.matrix_of(adata)
     if layer not in adata.layers:

@@ -221,6 +221,8 @@ class MiniBatchNMF(NMF):
     def _given(self, X: Any, reset: bool) -> Any:
         """The matrix of X, checked if it is in memory, whose columns have the names of the fit, also those of an AnnData."""
         matrix = _rows.matrix_of(X)
+        if matrix is not X:
+            _rows.check_features(X)
         in_parts = _rows.is_in_parts(matrix)
         if in_parts:
             _rows.check(matrix)

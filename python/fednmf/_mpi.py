@@ -43,12 +43,17 @@ class MpiRun:
     @property
     def W(self) -> np.ndarray:
         """U, with scikit-learn's name."""
-        return self.factors["U"]
+        return self._shared("U")
 
     @property
     def H(self) -> np.ndarray:
         """V' (components x features), with scikit-learn's name."""
-        return self.factors["V"].T
+        return self._shared("V").T
+
+    def _shared(self, name: str) -> np.ndarray:
+        if name not in self.factors:
+            raise AttributeError(f"{name} is private in this method: the parties have it; use fednmf.federated, or the program's --output")
+        return self.factors[name]
 
 
 def mpi(

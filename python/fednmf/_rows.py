@@ -20,6 +20,28 @@ def matrix_of(X: Any) -> Any:
     return X.X
 
 
+def check_features(adata: Any, used: Any = slice(None)) -> None:
+    """Refuses features of several types, such as genes and antibodies, among those that are used."""
+    if "feature_types" not in adata.var:
+        return
+    types = adata.var["feature_types"].iloc[used].astype(str).value_counts()
+    if len(types) > 1:
+        listed = ", ".join(f"{name} ({count})" for name, count in types.items())
+        raise ValueError(
+            f"adata.var['feature_types'] has several types, which are measured on different scales: {listed}; choose one, such as "
+            f"adata[:, adata.var['feature_types'] == {types.index[0]!r}].copy()"
+        )
+
+
+def check_writable(adata: Any) -> None:
+    """Refuses an AnnData that cannot hold results: a part of one that stays in its file."""
+    if adata.is_view and adata.isbacked:
+        raise ValueError(
+            "adata is a part of an AnnData that stays in its file, and cannot hold results: call adata.to_memory() first, or fit "
+            "fednmf.NMF to adata.X"
+        )
+
+
 def check_unmasked(X: Any, what: str = "X") -> None:
     """Refuses a masked array, whose mask a conversion would drop."""
     if np.ma.is_masked(X):

@@ -10,7 +10,7 @@ from typing import Any, Literal, Optional
 
 import numpy as np
 
-from . import _annotated, _show
+from . import _annotated, _rows, _show
 from ._choose_k import Callback, Consensus, KChoice, SearchMethod
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
@@ -97,6 +97,7 @@ def nmf(
     ((300, 4), (80, 4))
     """
     adata = adata.copy() if copy else adata
+    _rows.check_writable(adata)
     X, used, use_highly_variable = _annotated.chosen(adata, layer, use_highly_variable)
     model = NMF(n_components, random_state=random_state, **params)
     loss = checked_loss(model.beta_loss)
@@ -206,6 +207,7 @@ def project(
         raise ValueError("the components of the reference are all zero: factorise it with a smaller penalty")
     used = _factorised(reference, components)
     names = reference.var_names[used]
+    _rows.check_writable(adata)
     for what, index in (("adata", adata.var_names), ("the reference", reference.var_names)):
         if not index.is_unique:
             raise ValueError(f"names of genes in {what} are not unique: call var_names_make_unique() first")
@@ -367,6 +369,7 @@ def choose_k(
     if not annotated and (layer is not None or use_highly_variable is not None):
         raise ValueError("layer and use_highly_variable are for AnnData, not for a matrix")
     if annotated:
+        _rows.check_writable(data)
         X, used, use_highly_variable = _annotated.chosen(data, layer, use_highly_variable)
         beta = _BETAS.get(method or "hals", 2.0) if beta_loss is None else checked_loss(beta_loss)
         _warn_of_logarithms(data, X, layer, beta)

@@ -201,13 +201,11 @@ def test_what_needs_the_matrix_in_memory_says_so(cells, tmp_path):
     backed = in_parts(cells, "backed", tmp_path)
     for call in (
         lambda: fednmf.tl.nmf(backed, 3, beta_loss=0.5),
-        lambda: fednmf.tl.cnmf(backed, [2], name="x", output_dir=tmp_path),
+        lambda: fednmf.tl.cnmf(backed, [2], name="x", output_dir=tmp_path, beta_loss="kullback-leibler"),
         lambda: fednmf.federated([backed], n_components=2),
     ):
         with pytest.raises(ValueError, match=r"to_memory\(\)"):
             call()
-    with pytest.raises(ValueError, match="sweep --cnmf"):
-        fednmf.tl.cnmf(backed, [2], name="x", output_dir=tmp_path)
     columns = cells.copy()
     columns.X = columns.X.tocsc()
     with pytest.raises(ValueError, match="by columns.*CSR"):
@@ -216,6 +214,34 @@ def test_what_needs_the_matrix_in_memory_says_so(cells, tmp_path):
     negative.X[80, 3] = -1
     with pytest.raises(ValueError, match="adata.X has negative entries"):
         fednmf.tl.nmf(in_parts(negative, "backed", directory("negative")), 3)
+
+
+def test_a_part_of_a_file_cannot_hold_results(cells, tmp_path):
+    fednmf.tl.nmf(cells, 2, max_iter=5)
+    part = in_parts(cells, "backed", tmp_path)[::2]
+    calls = (lambda: fednmf.tl.nmf(part, 2), lambda: fednmf.tl.project(part, cells), lambda: fednmf.tl.choose_k(part, [2]))
+    for call in calls:
+        with pytest.raises(ValueError, match=r"cannot hold results.*to_memory\(\)"):
+            call()
+
+
+def test_genes_and_antibodies_are_not_factorised_together(cells, tmp_path):
+    cells.var["feature_types"] = ["Gene Expression"] * 35 + ["Antibody Capture"] * 5
+    for call in (
+        lambda: fednmf.tl.nmf(cells, 3),
+        lambda: fednmf.tl.choose_k(cells, [2, 3]),
+        lambda: fednmf.tl.cnmf(cells, [2], name="x", output_dir=tmp_path),
+        lambda: fednmf.federated([cells[:45], cells[45:]], n_components=2),
+        lambda: fednmf.MiniBatchNMF(2).fit(cells),
+    ):
+        with pytest.raises(ValueError, match=r"Gene Expression \(35\), Antibody Capture \(5\); choose one"):
+            call()
+    genes = cells[:, cells.var["feature_types"] == "Gene Expression"].copy()
+    fednmf.tl.nmf(genes, 3, max_iter=5)
+    # Those that are used have one type.
+    cells.var["highly_variable"] = np.arange(40) < 20
+    fednmf.tl.nmf(cells, 3, use_highly_variable=True, max_iter=5)
+    fednmf.tl.project(cells, genes)
 
 
 def test_what_goes_wrong_while_rows_are_read_is_raised(cells, monkeypatch):

@@ -407,7 +407,8 @@ impl Provenance {
         }
         // On sparse data it may be less than the requested share.
         if let (Some((share, _)), Some(held)) = (self.holdout, held) {
-            applied.push(format!("{held} entries held out by --holdout {share}"));
+            let marked = if matches!(self.missing, Missing::Marks(_)) { "marked, or " } else { "" };
+            applied.push(format!("{held} entries {marked}held out by --holdout {share}"));
         }
         let from = if self.own_missing { "" } else { "as in the run: " };
         if applied.is_empty() { String::new() } else { format!("{from}{}", applied.join("; ")) }

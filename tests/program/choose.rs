@@ -201,6 +201,11 @@ fn runs_that_cannot_be_compared_are_refused() {
     refused(&silent, &["silent.h5: has no error", "--eval-every 0", "a.h5 has one"]);
     let other_data = run("d.h5", "--input synthetic:planted,m=30,n=20,k=3,seed=2 --algo hals -k 2 --seed 2");
     refused(&other_data, &["d.h5", "checksum is"]);
+    // A sweep's files lack the shape, and what differs is told.
+    let sweep = dir.path().join("sweep").display().to_string();
+    let done = fednmf(0, &format!("sweep {small} -k 2 --runs 1 --max-iters 5 --quiet --output {sweep}")).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    refused(&format!("{sweep}/k0002-run000.h5"), &["holdout is 0.0 there and 0.05 here"]);
     let copy = dir.path().join("x.npy").display().to_string();
     assert_eq!(fednmf(0, &format!("generate planted,m=9,n=8,k=2 --output {copy}")).run().code, Some(0));
     refused(&copy, &["x.npy"]);

@@ -132,6 +132,9 @@ fn wrong_preparations_are_refused() {
     std::fs::write(file("numbers.csv"), "1,2\n3,4\n5,6\n").unwrap();
     std::fs::write(file("sets.dat"), "1 2\n2 3\n").unwrap();
     std::fs::write(file("a.mtx"), "%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 1\n").unwrap();
+    let ones: String = (1..=1000).map(|i| format!("{i} {i} 1\n")).collect();
+    let huge = format!("%%MatrixMarket matrix coordinate real general\n1000000 1000000 1000\n{ones}");
+    std::fs::write(file("huge.mtx"), huge).unwrap();
     std::fs::write(&rules, r#"{"how":"quantile","thresholds":[1.0]}"#).unwrap();
     let with_rules = |how: &str| format!("prepare {how} {input} -o {out} --rules {rules}");
     for (line, words) in [
@@ -151,6 +154,10 @@ fn wrong_preparations_are_refused() {
         (format!("prepare tf-idf {input} -o {out} --rules /no/such.json"), ["--rules", "/no/such.json"]),
         (format!("prepare tf-idf {input} -o {}", file("o.xls")), ["o.xls", ".h5ad, .npz, .mtx, .npy or .csv"]),
         (format!("prepare tf-idf {input} -o {input}"), ["a.npy", "would overwrite"]),
+        (
+            format!("prepare tf-idf {} -o {}", file("huge.mtx"), file("huge.npy")),
+            ["huge.npy", "choose another directory"],
+        ),
         (format!("prepare tf-idf {input} -o {out} --quantile 0.5"), ["--quantile", "prepare quantile"]),
         (format!("prepare quantile {input} -o {out} --bins 3"), ["--bins", "prepare one-hot"]),
         (format!("prepare quantile {input} -o {out} --rules {rules} --quantile 0.5"), ["--quantile", "--rules"]),

@@ -4,7 +4,7 @@ use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{AGREEMENT, CONTROL, Communicator, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::messages::{HEADERS, NAME_DIGESTS};
-use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
+use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, NAMES_IN_THE_CLEAR, Partition};
 use fednmf_methods::federated::few_values::EntryFacts;
 use fednmf_methods::shared::disclosure::{DisclosureParams, Duration, OpenedSums, PrivatePart, Risk};
 use fednmf_privacy::wide;
@@ -28,7 +28,7 @@ pub static DESCRIPTION: Description = Description {
     messages: &[
         MessageSpec::control(KEYS, "32 bytes", "once, before the first sum"),
         MessageSpec::new(COLUMN_NAMES, "the name of each column of each party's file", "once, with --all-columns")
-            .under("in the clear: all parties can read them, and names are content of a file"),
+            .under(NAMES_IN_THE_CLEAR),
         MessageSpec::new(
             USED_COLUMNS,
             "number and SHA-256 of the names of the columns that all use",
@@ -73,7 +73,7 @@ pub fn check_opened(limits: &DisclosureParams, counts: &[usize], length: usize, 
             10 * sums
         ),
     };
-    Err(Error::input(format!("{why}; --accept-risk {} goes on all the same", found.risk)))
+    Err(Error::input(format!("{why}; --accept-risk {} runs it anyway", found.risk)))
 }
 
 /// Refuses rare entries of a party, whose products with its other factor are summed exactly.

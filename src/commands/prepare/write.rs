@@ -12,6 +12,7 @@ use fednmf_comm::Signals;
 use fednmf_files::formats::npy::write_marked_header;
 use fednmf_files::output::csr::{Array, NamedRows, save_h5ad, save_npz};
 use fednmf_files::output::own_mark::{MARK, seal};
+use fednmf_files::output::targets::check_space;
 
 use super::matrix::{Matrix, Row, Transform};
 
@@ -51,6 +52,7 @@ enum Writer {
 struct Written<'a> {
     matrix: &'a Matrix,
     transform: &'a Transform<'a>,
+    path: &'a Path,
 }
 
 impl Written<'_> {
@@ -70,15 +72,26 @@ impl Written<'_> {
         self.transform.column_names.as_deref()
     }
 
-    /// Where each row begins among the entries, and their number.
-    fn starts(&self) -> IoResult<Vec<i64>> {
+    /// Where each row begins among the entries, and their number, if the file system has room for entries of `bytes` bytes.
+    fn starts(&self, bytes: usize) -> IoResult<Vec<i64>> {
         let mut starts = Vec::with_capacity(self.matrix.rows + 1);
         starts.push(0);
         self.each(|row| {
             starts.push(starts[starts.len() - 1] + row.len() as i64);
             Ok(())
         })?;
+        self.check_space(starts[starts.len() - 1] as f64, bytes)?;
         Ok(starts)
+    }
+
+    fn check_space(&self, entries: f64, bytes: usize) -> IoResult<()> {
+        let place = format!("--output {}", self.path.display());
+        check_space(&place, self.path, "the matrix takes", entries * bytes as f64).map_err(IoError::other)
+    }
+
+    /// Checks the space for all entries, zeros too.
+    fn check_dense(&self, bytes: usize) -> IoResult<()> {
+        self.check_space(self.matrix.rows as f64 * self.transform.cols as f64, bytes)
     }
 }
 
@@ -112,14 +125,17 @@ pub fn check_name(path: &Path) -> Result<()> {
 pub fn matrix(matrix: &Matrix, transform: &Transform<'_>, path: &Path, access: Access) -> Result<()> {
     check_name(path)?;
     let Some(write) = writer(path) else { return Ok(()) };
-    let written = Written { matrix, transform };
+    let written = Written { matrix, transform, path };
     let named = matrix.row_names.is_some() || written.columns().is_some();
     if named && path.extension().is_none_or(|extension| extension != "csv" && extension != "h5ad") {
         warn(&format!("{}: has no place for the names of rows and columns; .h5ad and .csv have", path.display()));
     }
+    if path.extension().is_some_and(|extension| extension == "csv") {
+        check_lines(&written)?;
+    }
     let write = match write {
         Writer::Bytes(write) => write,
-        Writer::Anndata => return anndata(&written, path, access),
+        Writer::Anndata => return anndata(&written, access),
     };
     let signals = Signals::catch()?;
     let done = unfinished::replace(path, access, |file| {
@@ -132,9 +148,18 @@ pub fn matrix(matrix: &Matrix, transform: &Transform<'_>, path: &Path, access: A
     done.map_err(|e| signals.or_stopped(path, unwritable(path, e)))
 }
 
+/// Refuses names that would break the lines of a table, which no run reads.
+fn check_lines(written: &Written<'_>) -> Result<()> {
+    let mut names = written.matrix.row_names.iter().flatten().chain(written.columns().into_iter().flatten());
+    names.find(|name| name.contains(['\n', '\r'])).map_or(Ok(()), |name| {
+        let why = format!("the name {name:?} has a line break, which a table in text cannot have; write .h5ad");
+        Err(Error::input(format!("--output {}: {why}", written.path.display())))
+    })
+}
+
 fn coordinate(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
     let (rows, cols) = (written.matrix.rows, written.transform.cols);
-    let count = written.starts()?[rows];
+    let count = written.starts(6)?[rows];
     writeln!(to, "%%MatrixMarket matrix coordinate real general\n% {MARK}\n{rows} {cols} {count}")?;
     let mut i = 0;
     written.each(|row| {
@@ -145,7 +170,7 @@ fn coordinate(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
 
 /// The file has one array after the other, and each takes a visit of all rows.
 fn npz(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
-    let starts = written.starts()?;
+    let starts = written.starts(12)?;
     let rows = written.matrix.rows;
     save_npz(to, (rows, written.transform.cols, starts[rows] as u64), |array, to| match array {
         Array::Starts => starts.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())),
@@ -160,8 +185,9 @@ fn npz(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
 /// Entries that are passed on together.
 const AT_ONCE: usize = 1 << 16;
 
-fn anndata(written: &Written<'_>, path: &Path, access: Access) -> Result<()> {
-    let starts = written.starts().map_err(|e| unwritable(path, e))?;
+fn anndata(written: &Written<'_>, access: Access) -> Result<()> {
+    let path = written.path;
+    let starts = written.starts(12).map_err(|e| unwritable(path, e))?;
     let rows = NamedRows {
         cols: written.transform.cols,
         starts: &starts,
@@ -197,12 +223,14 @@ fn dense(written: &Written<'_>, mut write: impl FnMut(usize, &[f64]) -> IoResult
 }
 
 fn npy(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
+    written.check_dense(8)?;
     write_marked_header(to, "<f8", &format!("{}, {}", written.matrix.rows, written.transform.cols))?;
     dense(written, |_, line| line.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())))
 }
 
 /// With a header and an index column, whose title is the mark: numbers, where there are no names.
 fn csv(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
+    written.check_dense(2)?;
     write!(to, "{MARK}")?;
     for j in 0..written.transform.cols {
         write!(to, ",{}", quoted(written.columns(), j))?;

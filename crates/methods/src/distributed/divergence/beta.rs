@@ -164,7 +164,7 @@ pub fn check_zeros(beta: f64, zeros: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at most 0; use a \
+        "--loss or --beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at most 0; use a \
          larger beta, or add a small number to all entries"
     )))
 }
@@ -180,7 +180,7 @@ pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Shared
     let unit = unit(problem.data.statistics.norm2, header.rows as f64 * header.cols as f64);
     if ![beta - 1.0, beta].iter().all(|&by| unit.powf(by).is_normal()) {
         return Err(Error::input(format!(
-            "--beta {beta}: the entries are of the order of {unit:.0e}, and their powers overflow or underflow; scale the data \
+            "--loss or --beta {beta}: the entries are of the order of {unit:.0e}, and their powers overflow or underflow; scale the data \
              (--scale max)"
         ))
         .on_all_ranks());
