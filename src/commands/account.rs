@@ -140,9 +140,13 @@ impl AccountArgs {
             });
             return Ok(format!("{all}\n"));
         }
-        let unit = if self.dp == NoiseKind::Xor { "chance of a flip" } else { "sensitivities" };
+        let noise_text = match self.dp {
+            NoiseKind::Gaussian => format!("standard deviation {noise:.6} times the sensitivity"),
+            NoiseKind::Laplace => format!("scale {noise:.6} times the sensitivity"),
+            NoiseKind::Xor => format!("{noise:.6}, the chance of a flip"),
+        };
         let mut out = format!(
-            "{:?} noise: {noise:.6} ({unit}), delta {}\n\
+            "{:?} noise: {noise_text}, delta {}\n\
              What epsilon protects: {}. With secure-hals: {}, or with --transpose {}.\n\n\
              releases  epsilon\n",
             self.dp,
@@ -228,7 +232,7 @@ mod tests {
     fn questions_without_data_are_answered() {
         // The published example of the analytic mechanism.
         let text = answer("--epsilon 1").unwrap();
-        assert!(text.contains("noise: 3.7306") && text.contains("       1  1.000000"), "{text}");
+        assert!(text.contains("deviation 3.7306") && text.contains("       1  1.000000"), "{text}");
         let json: serde_json::Value =
             serde_json::from_str(&answer("--noise 37.30632 --releases 100 --json").unwrap()).unwrap();
         assert!((json["epsilon"].as_f64().unwrap() - 1.0).abs() < 1e-4, "{json}");

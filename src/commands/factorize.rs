@@ -87,14 +87,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "skew", help_heading = "Parties")]
     pub split: Option<PathBuf>,
 
-    /// Stop after N iterations ('fednmf list NAME' defines them) [default: 100; with --algo auto 1000, and --tol stops earlier]
+    /// Stop after N iterations ('fednmf list NAME' defines them) [default: 100; with auto, kl-mu, kl-cd and beta-mu
+    /// 1000, and --tol stops earlier]
     #[arg(long, value_name = "N", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::whole_number)]
     pub max_iters: Option<usize>,
 
     /// Stop when the measure hardly falls: between two evaluations by less than X times its first value. A divergence or an
     /// objective must fall by X times its last value. The measure is the relative error, divergence, RMSD or 1 - F1; with
-    /// penalties the objective, with --holdout the held-out RMSE [default: 1e-5 with --algo auto without --max-iters]
+    /// penalties the objective, with --holdout the held-out RMSE [default: 1e-5 with auto, kl-mu, kl-cd and
+    /// beta-mu without --max-iters]
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::any_number)]
     pub tol: Option<f64>,

@@ -109,9 +109,9 @@ fn only_an_approved_run_is_run() {
         &format!("approve {} --as x<y@z> -o {}", stage.at("proposal.json").display(), stage.at("again").display()),
     );
     for line in [
-        "  Each site has at least 20 rows.",
-        "  The sums of the whole run show others 9 combinations of rows.",
-        "  If any one site is left out, the others have at least 90 rows together.",
+        "  Each site needs at least 20 rows.",
+        "  The sums of the whole run open 9 vectors, each a combination of rows.",
+        "  Whichever one site is left out, the others together need at least 90 rows.",
         "Sites in the run: any that the hub names; at least 4.",
         "Each site adds to its own 'fednmf join': --approved F.json, --transcript F.jsonl.",
     ] {

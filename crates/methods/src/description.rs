@@ -200,6 +200,9 @@ impl MessageSpec {
 pub const LARGEST_TERM: MessageSpec =
     MessageSpec::new(LARGEST, "1 for each party", "each sum over parties that is not masked");
 
+/// The protection of names, which are no entries, but content of a file.
+pub const NAMES_IN_THE_CLEAR: &str = "in the clear: all parties can read them, and names are content of a file";
+
 /// Messages of every method that leave a rank or party: while the data is loaded, and around the iterations.
 pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::control(
@@ -209,13 +212,13 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(
         AGREEMENT,
-        "a flag; in one job, also the text of an error",
+        "a flag; under mpirun also the text of an error",
         "before and after each step that may fail",
     ),
     MessageSpec::new(
         data::HEADERS,
-        "of each party's file its shape, whether it is sparse, and a digest of the names that the files have in common; all \
-         that is known of a file that all ranks read",
+        "of each party's file its shape, whether it is sparse, and a digest of the names that the files have in common; under \
+         mpirun also the description of a file that all ranks read",
         "once, while loading",
     ),
     MessageSpec::new(
@@ -251,8 +254,9 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         data::NAMES,
         "names of the common rows or columns, if the input has them; without private data all names",
         "once, with --output, or for --init FILE and --missing FILE",
-    ),
-    MessageSpec::new(OUTPUT, "rows of the factors that all may see", "once, with --output"),
+    )
+    .under(NAMES_IN_THE_CLEAR),
+    MessageSpec::new(OUTPUT, "the result: the shared factor; without private data both factors", "once, with --output"),
     MessageSpec::control(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
     MessageSpec::new(DIVERGED, "a flag", "before each save, and at the end"),
     MessageSpec::new(
@@ -260,7 +264,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "number and bytes of each rank's messages; without private data its times, operations and memory too",
         "once, at the end",
     ),
-    MessageSpec::new(CHECKPOINT, "rows of the factors that all may see", "each checkpoint"),
+    MessageSpec::new(CHECKPOINT, "the shared factor; without private data both factors", "each checkpoint"),
     MessageSpec::control(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
 ];
 

@@ -167,8 +167,8 @@ impl Report<'_> {
         if let Some(streamed) = self.streamed() {
             let _ = writeln!(
                 out,
-                "          from {} for each rank on, the rows can be read from the file in each iteration (--memory, for all ranks of a \
-                 node)",
+                "          with less memory, but at least {} for each rank, the rows are read from the file in each iteration (--memory \
+                 limits all ranks of a node together)",
                 size(streamed)
             );
         }
@@ -191,10 +191,10 @@ impl Report<'_> {
         self.recommendation(&mut out);
         let _ = writeln!(
             out,
-            "\nto paste{} (memory with a tenth to spare{}):\n{}",
+            "\nlines for a batch script{} (memory: 10 % more than predicted{}):\n{}",
             if self.recommended.basis == Basis::Parties { ", where one batch job runs all parties" } else { "" },
             match self.seconds() {
-                Some(_) => format!("; for {} iterations twice the time and ten minutes", request.max_iters),
+                Some(_) => format!("; time: twice that of {} iterations, plus ten minutes", request.max_iters),
                 None => "; add --time, which is not predicted".to_string(),
             },
             self.sbatch()

@@ -233,15 +233,15 @@ impl Limits {
         let one = of.trim_end_matches('s');
         let mut lines = vec![
             "Limits, checked before the first sum unless --accept-risk names the risk:".to_string(),
-            format!("Each site has at least {least} {of}."),
+            format!("Each site needs at least {least} {of}."),
         ];
         if *vectors > 0 {
             let left_out = if *colluding == 1 { "one site is".to_string() } else { format!("{colluding} sites are") };
             lines.extend([
-                format!("The sums of the whole run show others {vectors} combinations of {of}."),
-                format!("If any {left_out} left out, the others have at least {hidden} {of} together."),
-                format!("If a {one} has fewer than {vectors} entries, {SHARE} {of} for each entry suffice."),
-                "Without --secure-sum each site has as many by itself.".into(),
+                format!("The sums of the whole run open {vectors} vectors, each a combination of {of}."),
+                format!("Whichever {left_out} left out, the others together need at least {hidden} {of}."),
+                format!("If a {one} has fewer than {vectors} entries, {SHARE} {of} for each entry are enough."),
+                "Without --secure-sum each site needs that many itself.".into(),
             ]);
         }
         lines.join("\n  ") + "\n"

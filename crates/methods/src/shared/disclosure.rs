@@ -234,7 +234,7 @@ impl DisclosureParams {
     ) -> Option<Disclosure> {
         let what = part.what;
         let refused = |risk: Risk, reason: String| {
-            let reason = format!("{reason}; --accept-risk {} goes on all the same", Words::name(risk));
+            let reason = format!("{reason}; --accept-risk {} runs it anyway", Words::name(risk));
             (!self.accept_risk.contains(risk)).then_some(Disclosure { risk, reason })
         };
         let padded = own.iter().filter(|&&(all, distinct)| SHARE * distinct < (SHARE - 1) * all);
@@ -297,7 +297,7 @@ impl DisclosureParams {
             reason: format!(
                 "a party's entries have few values, as whole numbers do, and there are only {hidden} {what}, of {length} entries, \
                  that others do not have: lattice reduction may find them from a single sum; use at least {length} such {what}{}; \
-                 --accept-risk {} goes on all the same",
+                 --accept-risk {} runs it anyway",
                 part.or_instead(),
                 Risk::FewValues
             ),
@@ -322,7 +322,7 @@ impl DisclosureParams {
             reason: format!(
                 "a party has entries that fewer than {LEAST_IN_A_CELL} of its {what} have, and the exact sums of this run may give \
                  others these {what} whole; use --suppress-rare {LEAST_IN_A_CELL}, with which each party leaves out such entries of \
-                 its own{}; --accept-risk {} goes on all the same",
+                 its own{}; --accept-risk {} runs it anyway",
                 part.or_instead(),
                 Risk::RareEntries
             ),
@@ -332,7 +332,7 @@ impl DisclosureParams {
     /// The first risk of a run that is not accepted.
     pub fn check(&self, part: &PrivatePart<'_>, sums: Option<OpenedSums>, run: Duration) -> Option<Disclosure> {
         let refused = |risk, reason: String| {
-            let reason = format!("{reason}; --accept-risk {} goes on all the same", Words::name(risk));
+            let reason = format!("{reason}; --accept-risk {} runs it anyway", Words::name(risk));
             (!self.accept_risk.contains(risk)).then_some(Disclosure { risk, reason })
         };
         if part.owners() < 2 {

@@ -157,7 +157,7 @@ impl Method for SecureHals {
         if self.secure_sum.secure_sum && self.start.given() == Some(StartOfV::Public) && !accepted {
             return Err(Error::input(
                 "--start public: the first sum is then one of the parties' columns with factors that all know, from which whole numbers \
-                 and sparse entries follow, however many columns there are; leave it out; --accept-risk few-values goes on all the same",
+                 and sparse entries follow, however many columns there are; leave it out; --accept-risk few-values runs it anyway",
             ));
         }
         if self.sketch == RowSketch::None && self.sketch_size.given().is_some() {
