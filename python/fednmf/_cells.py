@@ -29,6 +29,8 @@ class Matrix:
         self.in_memory = not _rows.is_in_parts(X)
         self._X = _checked(what, X) if self.in_memory else Parts(X, what)
         self._total = total
+        #: Entries that are stored, as `mean_and_std` counts them.
+        self.stored = 0
         self.shape, self.dtype = self._X.shape, self._X.dtype
 
     def parts(self, columns: Optional[np.ndarray] = None) -> Iterator[tuple[slice, Any]]:
@@ -80,6 +82,7 @@ class Matrix:
             else:
                 squares += ((part - mean) ** 2).sum(axis=0)
                 stored += part.shape[0]
+        self.stored = int(stored.sum())
         std = np.sqrt((squares + (m - stored) * mean**2) / max(m - ddof, 1))
         # Of a constant column, only the rounding error of the mean is left.
         return mean, np.where(std > _ROUNDING * np.abs(mean), std, 0)
@@ -143,14 +146,13 @@ def _write_sparse(file: Any, tpm: Matrix, parts: Iterator[tuple[slice, Any]]) ->
     group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": tpm.shape})
     kinds = {"data": tpm.dtype, "indices": np.int32}
     for name, kind in kinds.items():
-        group.create_dataset(name, (0,), kind, maxshape=(None,), chunks=(1 << 16,))
+        group.create_dataset(name, (tpm.stored,), kind)
     starts = [np.zeros(1, dtype=np.int64)]
     for _, part in parts:
         first = int(starts[-1][-1])
         starts.append(first + part.indptr[1:].astype(np.int64))
         for name in kinds:
-            group[name].resize((first + part.nnz,))
-            group[name][first:] = getattr(part, name)
+            group[name][first : first + part.nnz] = getattr(part, name)
     group["indptr"] = np.concatenate(starts)
 
 

@@ -83,7 +83,7 @@ def test_the_most_variable_genes_are_those_of_scanpy(counts, tmp_path, parties):
 
 @pytest.mark.parametrize("parties", [1, 3])
 def test_counts_of_the_most_variable_genes_are_those_of_cnmf(counts, tmp_path, parties):
-    fednmf = pytest.importorskip("fednmf._cnmf")
+    fednmf = pytest.importorskip("fednmf._cells")
     left = counts.loc[:, (counts > 0).sum() >= 5]
     tpm = left.div(left.sum(axis=1), axis=0) * 1e6
     used = left.loc[:, fednmf.overdispersed(tpm.mean().to_numpy(), tpm.var(ddof=0).to_numpy(), 50)]
