@@ -306,14 +306,16 @@ fn the_memory_of_a_run_is_predicted_within_a_tenth() {
     };
     let dense = file("m.npy", "planted,m=30000,n=800,k=5");
     let sparse = file("m.npz", "sparse,m=200000,n=1000,density=0.06,values=counts");
+    let tall = file("t.npz", "sparse,m=900000,n=200,density=0.03,values=counts");
     for (path, words) in [
         (&dense, "--algo hals --init random -k 10"),
         (&dense, "--algo bpp --init random -k 10"),
         (&dense, "--algo mu --init random -k 24"),
         (&sparse, "--algo hals --init random -k 20 --grid"),
         (&sparse, "--algo hals --init random -k 20 --extrapolation restart --grid"),
+        (&tall, "--algo hals --init random -k 4 --grid"),
     ] {
-        for ranks in [1, 2, 4].into_iter().filter(|ranks| *ranks == 1 || path == &sparse) {
+        for ranks in [1, 2, 4].into_iter().filter(|ranks| *ranks == 1 || path != &dense) {
             let words = match words.strip_suffix("--grid") {
                 Some(words) => format!("{words} --grid {ranks}x1"),
                 None => words.to_string(),

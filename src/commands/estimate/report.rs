@@ -40,7 +40,15 @@ impl Report<'_> {
     }
 
     fn peak(&self) -> f64 {
-        self.base + self.cost.peak()
+        self.base + self.cost.peak() + self.counts()
+    }
+
+    /// Bytes of the number of nonzeros in each row, and of their sum over ranks, by which the ranks divide a sparse matrix. They are freed,
+    /// but not given back to the system.
+    fn counts(&self) -> f64 {
+        let (m, sparse) = (self.job.workload.m, self.job.workload.sparse);
+        let divided = sparse && self.ranks > 1 && !self.job.method.description().partition.is_private();
+        if divided { (2 * size_of::<u64>() * m) as f64 } else { 0.0 }
     }
 
     fn streamed(&self) -> Option<f64> {
