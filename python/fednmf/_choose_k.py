@@ -32,7 +32,7 @@ class Consensus:
     divergence  of W H, if the method minimises one
     silhouette, cosine
                 of each component: how well the runs agree on it (None with a single run)
-    share       of each component: its part of the norms of all terms
+    share       of each component: its part of the sum of the entries of W H
     """
 
     W: np.ndarray

@@ -301,6 +301,13 @@ class _Files:
     def _path(self, sub: str, rest: str) -> Path:
         return self.folder / sub / f"{self.name}.{rest}"
 
+    def _write(self, rest: str, write: Callable[[Path], Any]) -> None:
+        """Replaces a file only when the new one is complete: the data may be those of the old one."""
+        path = self._path("cnmf_tmp", rest)
+        part = path.with_suffix(".part.h5ad")
+        write(part)
+        part.replace(path)
+
     def write_frame(self, frame: Any, sub: str, rest: str) -> None:
         types = [None if axis.dtype.kind in "iuf" else object for axis in frame.axes]
         index, columns = (np.asarray(axis, dtype=dtype) for axis, dtype in zip(frame.axes, types))
@@ -314,8 +321,8 @@ class _Files:
         pd = _pandas()
         genes = cells.adata.var.iloc[cells.places].copy()
         normalized = anndata.AnnData(cells.normalized, obs=cells.adata.obs.copy(), var=genes)
-        normalized.write_h5ad(self._path("cnmf_tmp", "norm_counts.h5ad"))
-        cells.write_tpm(self._path("cnmf_tmp", "tpm.h5ad"))
+        self._write("norm_counts.h5ad", normalized.write_h5ad)
+        self._write("tpm.h5ad", cells.write_tpm)
         stats = pd.DataFrame({"__mean": cells.tpm_mean, "__std": cells.tpm_std}, index=cells.adata.var_names)
         self.write_frame(stats, "cnmf_tmp", "tpm_stats")
         self._path("", "overdispersed_genes.txt").write_text("\n".join(cells.genes))

@@ -61,7 +61,8 @@ def ranked(
     H, own_names = components(given)
     if by not in ("weight", "specific"):
         raise ValueError(f"by={by!r}: must be 'weight' or 'specific'")
-    names = own_names if names is None else names
+    # By position, also those of a pandas Series.
+    names = own_names if names is None else list(names)
     if names is None:
         names = [str(i) for i in range(H.shape[1])]
     if len(names) != H.shape[1]:

@@ -158,7 +158,10 @@ def by_sample(samples: Any, sample_key: Optional[str]) -> Mapping[str, Any]:
         of_cell = _annotated.labels(samples.obs[sample_key], f"sample_key={sample_key!r}")
         return {sample: samples[of_cell == sample] for sample in sorted(set(of_cell) - {None})}
     if isinstance(samples, Mapping):
-        return {str(sample): given for sample, given in samples.items()}
+        of_text = {str(sample): given for sample, given in samples.items()}
+        if len(of_text) < len(samples):
+            raise ValueError("two names of samples are the same as text, such as 1 and '1': give each sample a name of its own")
+        return of_text
     if isinstance(samples, (str, Path)) or hasattr(samples, "columns"):
         samples = [samples]  # One table, perhaps of several samples.
     named = [(Path(given).stem if isinstance(given, (str, Path)) else str(i), given) for i, given in enumerate(samples)]
@@ -178,7 +181,11 @@ def released(sample: str, given: Any) -> Any:
 
 def is_lists(table: Any) -> bool:
     """Whether a table has names of genes."""
-    return not all(dtype.kind in "fiu" for dtype in table.dtypes)
+    numbers = [dtype.kind in "fiu" for dtype in table.dtypes]
+    mixed = [title for title, number in zip(table.columns, numbers) if number and not all(numbers) and table[title].notna().any()]
+    if mixed:
+        raise ValueError(f"a table has text and, in column {str(mixed[0])!r}, numbers: give spectra, or top lists of names alone")
+    return not all(numbers)
 
 
 def _read(path: Path) -> Any:
@@ -204,11 +211,15 @@ def _table(path: Path, separator: str) -> Any:
     twice = sorted({title for title in head if head.count(title) > 1})
     if twice:
         raise ValueError(f"{path}: {twice[0]!r} is the title of two columns: give each gene one")
+    # As pandas writes a table whose index was not set.
+    unset = head[1:4] == INDEX
+    head = head[1:] if unset else head
     of_index = 3 if head[:3] == INDEX else 1
     # Names of samples and genes stay text, also those of digits.
     is_lists = head[of_index:] == [str(rank) for rank in range(1, len(head) - of_index + 1)]
     kinds = str if is_lists else {"sample": str}
     table = pandas().read_csv(path, sep=separator, dtype=kinds, keep_default_na=False, na_values=[""])
+    table = table.iloc[:, 1:] if unset else table
     if of_index == 3:
         return table.astype({"k": int, "component": int}).set_index(INDEX)
     first = table.columns[0]
@@ -220,6 +231,17 @@ def _table(path: Path, separator: str) -> Any:
 def _indexed(table: Any, sample: str) -> Any:
     if list(table.index.names) == INDEX:
         return table.rename(index=str, level="sample")
+    titles = [*table.index.names, *table.columns]
+    found = [title for title in INDEX if title in titles]
+    if len(found) == len(INDEX):
+        kept = table.reset_index() if any(name in INDEX for name in table.index.names) else table
+        kept = kept.drop(columns=[title for title in kept.columns if str(title).startswith("Unnamed: ")])
+        return _indexed(kept.astype({"k": int, "component": int}).set_index(INDEX), sample)
+    if len(found) > 1:
+        raise ValueError(
+            f"the table of sample {sample!r} has {' and '.join(map(repr, found))} among its genes: read it with "
+            "pandas.read_csv(FILE, index_col=[0, 1, 2]), or give the file"
+        )
     index = [(sample, len(table), component) for component in range(len(table))]
     return table.set_axis(pandas().MultiIndex.from_tuples(index, names=INDEX))
 

@@ -238,6 +238,7 @@ def embedding(
         raise ValueError(f"basis={basis!r}: is not in adata.obsm; there are {', '.join(adata.obsm)}")
     shares, places = _shares(adata, None), np.asarray(adata.obsm[basis])
     k = shares.shape[1]
+    names = None if names is None else list(names)
     if names is not None and len(names) != k:
         raise ValueError(f"there are {len(names)} names, but {k} components")
     axes = _grid(k, axes, 4, (2.3, 2.3))

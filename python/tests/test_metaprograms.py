@@ -243,3 +243,37 @@ def test_spectra_that_cannot_be_compared_are_named(table, metric):
         fednmf.tl.metaprograms([twice], metric=metric)
     with pytest.raises(ValueError, match="must be a table of fednmf.tl.spectra"):
         fednmf.tl.top_lists(table.reset_index(drop=True))
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_table_that_lost_its_index_is_that_of_the_file(tmp_path, lists):
+    rng = np.random.default_rng(4)
+    shared = np.kron(np.eye(3), np.ones((1, 8)))
+    for i, site in enumerate(["north", "south", "west"]):
+        cells = pd.DataFrame(rng.dirichlet(np.ones(3), 60) @ shared + 0.05 * rng.random((60, 24)), columns=[f"g{j}" for j in range(24)])
+        table = fednmf.tl.spectra({site: cells}, ks=[3, 4], random_state=i)
+        (fednmf.tl.top_lists(table, 6) if lists else table).to_csv(tmp_path / f"{site}.csv")
+    files = sorted(tmp_path.glob("*.csv"))
+    expected = fednmf.tl.metaprograms(files, n_top=6)
+    for file in files:
+        pd.read_csv(file).to_csv(tmp_path / f"{file.stem}.again.csv")
+    again = {file.stem: tmp_path / f"{file.stem}.again.csv" for file in files}
+    for given in (
+        {file.stem: pd.read_csv(file) for file in files},
+        {file.stem: pd.read_csv(file, index_col=0) for file in files},
+        {file.stem: pd.read_csv(file, index_col=[0, 1, 2]) for file in files},
+        again,
+    ):
+        found = fednmf.tl.metaprograms(given, n_top=6)
+        assert found.genes == expected.genes
+        pd.testing.assert_frame_equal(found.weights, expected.weights)
+        pd.testing.assert_frame_equal(found.table, expected.table)
+    table = pd.read_csv(files[0]).drop(columns="sample")
+    with pytest.raises(ValueError, match="'k' and 'component' among its genes.*index_col"):
+        fednmf.tl.metaprograms({"north": table, "south": files[1], "west": files[2]})
+    with pytest.raises(ValueError, match="same as text"):
+        fednmf.tl.metaprograms({1: files[0], "1": files[1]})
+    if lists:
+        mixed = pd.DataFrame({"1": ["g0", "g1"], "2": [3, 4]})
+        with pytest.raises(ValueError, match="column '2', numbers"):
+            fednmf.tl.metaprograms({"north": mixed, "south": files[1]})
