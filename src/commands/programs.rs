@@ -370,7 +370,7 @@ fn check_run(run: &Run<'_>) -> Result<()> {
         _ if run.method.description().is_boolean() => "has Boolean factors",
         _ => match run.method.description().measure {
             Measure::Divergence | Measure::BetaDivergence => {
-                "minimises a divergence, and the programmes are for least squares: factorise with fnmf or mpc-rows"
+                "minimises a divergence, and the programmes are for least squares: factorise with hals, or among parties with fnmf or mpc-rows"
             }
             _ => return Ok(()),
         },
