@@ -32,6 +32,8 @@ class Matrix:
         #: Entries that are stored, as `mean_and_std` counts them.
         self.stored = 0
         self.shape, self.dtype = self._X.shape, self._X.dtype
+        if 0 in self.shape:
+            raise ValueError(f"{what} is empty: {self.shape[0]} cells x {self.shape[1]} genes")
 
     def parts(self, columns: Optional[np.ndarray] = None) -> Iterator[tuple[slice, Any]]:
         """The rows in parts, or some of their columns, with their places."""

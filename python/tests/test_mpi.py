@@ -83,6 +83,13 @@ def test_factors_of_divided_data_are_in_the_units_of_the_input(planted, algo):
     assert divided.measures["rel_error"] == pytest.approx(plain.measures["rel_error"], abs=1e-2)
 
 
+def test_a_private_factor_is_not_the_result(planted):
+    found = run(planted, ranks=1, algo="secure-hals", parties=2, max_iter=3, accept_risk="few-rows,membership,few-values")
+    assert found.W.shape[0] == planted.shape[0]
+    with pytest.raises(AttributeError, match="V is private"):
+        found.H
+
+
 def test_what_is_no_matrix_is_refused(planted):
     anndata, pandas = pytest.importorskip("anndata"), pytest.importorskip("pandas")
     frame = pandas.DataFrame(planted)

@@ -122,3 +122,14 @@ def test_samples_without_a_group_are_left_out(fitted, missing):
     known = np.arange(len(groups)) % 3 > 0
     expected = fednmf.pl.usage(W[known], target[known], H=H)
     np.testing.assert_allclose(ax.images[0].get_array(), expected.images[0].get_array())
+
+
+def test_names_are_taken_by_position():
+    H = np.array([[1.0, 3.0, 2.0]])
+    names = ["a", "b", "c"]
+    for index in ([2, 1, 0], [10, 11, 12], ["x", "y", "z"]):
+        series = pytest.importorskip("pandas").Series(names, index=index)
+        assert list(fednmf.tl.top_features(H, 3, names=series)["feature"]) == ["b", "c", "a"]
+        (ax,) = fednmf.pl.top_features(H, 3, names=series)
+        assert {label.get_text() for label in ax.get_yticklabels()} == set(names)
+        assert ax.get_yticklabels()[0].get_text() == fednmf.pl.top_features(H, 3, names=names)[0].get_yticklabels()[0].get_text()

@@ -89,3 +89,17 @@ def test_counts_of_the_most_variable_genes_are_those_of_cnmf(counts, tmp_path, p
     used = left.loc[:, fednmf.overdispersed(tpm.mean().to_numpy(), tpm.var(ddof=0).to_numpy(), 50)]
     words = "counts --min-rows-per-column 5 --keep-counts --variable-columns 50 --unit-variance"
     same(prepared(counts, tmp_path, words, parties), used / used.std(ddof=1), used.columns)
+
+
+@pytest.mark.parametrize("of", ["obs_names", "var_names"])
+def test_names_with_line_breaks_are_not_written_to_tables(tmp_path, of):
+    anndata = pytest.importorskip("anndata")
+    adata = anndata.AnnData(np.arange(1.0, 13.0).reshape(4, 3))
+    adata.obs_names, adata.var_names = list("abcd"), list("xyz")
+    setattr(adata, of, ["one\ntwo", *list(getattr(adata, of))[1:]])
+    adata.write_h5ad(tmp_path / "a.h5ad")
+    run = [PROGRAM, "prepare", "tf-idf", tmp_path / "a.h5ad", "-o"]
+    done = subprocess.run([*run, tmp_path / "o.csv"], capture_output=True, text=True)
+    assert done.returncode == 2 and "line break" in done.stderr and not (tmp_path / "o.csv").exists()
+    subprocess.run([*run, tmp_path / "o.h5ad"], check=True)
+    assert list(getattr(anndata.read_h5ad(tmp_path / "o.h5ad"), of)) == list(getattr(adata, of))

@@ -457,9 +457,8 @@ fn the_clinical_profile_sets_what_protects_and_refuses_what_contradicts() {
     }
 }
 
-/// The template for data of patients allows the run that the guide shows with it.
-#[test]
-fn a_run_under_the_template_for_data_of_patients() {
+/// A run of four sites by a method with `words`, under the template for data of patients.
+fn under_the_template(words: &str) -> Stage {
     let mut stage = Stage::new();
     stage.start_hub("");
     let template = text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/sites/policy-clinical.json"));
@@ -469,14 +468,22 @@ fn a_run_under_the_template_for_data_of_patients() {
         .replace(r#""accept_risk": []"#, r#""accept_risk": ["few-rows", "membership", "few-values", "rare-entries"]"#);
     std::fs::write(stage.at("p.json"), own).unwrap();
     let words = format!(
-        "--profile clinical --algo felb-mu --binarize 8 -k 3 --max-iters 3 --epsilon 1 --budget {{site}}/b.json --budget-limit 4 \
-         --output {{site}}/f.h5 --transcript {{site}}/s.jsonl --policy {}",
+        "--profile clinical {words} -k 3 --max-iters 3 --epsilon 1 --budget {{site}}/b.json --budget-limit 4 --output {{site}}/f.h5 \
+         --transcript {{site}}/s.jsonl --policy {}",
         stage.at("p.json").display()
     );
     agree(&stage, &words);
     stage.start_sites(&format!("{words} --approved {{site}}/approved.json --site-log {{site}}/log.jsonl --hold"));
     stage.all_well();
-    assert!(NAMES.iter().all(|site| stage.at(site).join("f.h5.held/f.h5").exists()));
+    assert!(NAMES.iter().all(|site| stage.at(site).join("f.h5.held/f.h5").exists()), "{words}");
+    stage
+}
+
+/// The template for data of patients allows the runs that the guide shows with it.
+#[test]
+fn a_run_under_the_template_for_data_of_patients() {
+    under_the_template("--algo fnmf");
+    let stage = under_the_template("--algo felb-mu --binarize 8");
     // The log of a site has what was spent, which an earlier budget file lacks.
     std::fs::write(stage.at("earlier.json"), r#"{"fednmf_budget": 1, "limit": 4, "runs": []}"#).unwrap();
     for (budget, code) in [(stage.at("a").join("b.json"), 0), (stage.at("earlier.json"), 1)] {
