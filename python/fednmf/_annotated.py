@@ -41,7 +41,7 @@ def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]
     if not isinstance(X, Parts):
         values = X.data if sp.issparse(X) else np.asarray(X)
         if values.size and values.min() < 0:
-            raise ValueError(f"{_name(layer)} has negative entries{NEGATIVE}")
+            raise ValueError(f"{name(layer)} has negative entries{NEGATIVE}")
     return X, used, bool(use_highly_variable)
 
 
@@ -83,7 +83,7 @@ def labels(column: Any, what: str) -> np.ndarray:
 
 def matrix(adata: Any, layer: Optional[str]) -> Any:
     """`adata.X`, or a layer, in memory."""
-    X = _stored(adata, layer)
+    X = stored(adata, layer)
     if layer is None and _rows.is_in_parts(X):
         _rows.check_in_memory(adata)
     return _rows.computed(X)
@@ -91,14 +91,15 @@ def matrix(adata: Any, layer: Optional[str]) -> Any:
 
 def of_genes(adata: Any, layer: Optional[str], genes: Optional[np.ndarray]) -> Any:
     """`adata.X`, or a layer, or some of its columns: what is in memory, or else its parts."""
-    X = _stored(adata, layer, genes)
+    X = stored(adata, layer, genes)
     if _rows.is_in_parts(X):
-        return Parts(X, _name(layer), genes)
-    _rows.check_unmasked(X, _name(layer))
+        return Parts(X, name(layer), genes)
+    _rows.check_unmasked(X, name(layer))
     return X if genes is None else X[:, genes]
 
 
-def _stored(adata: Any, layer: Optional[str], genes: Optional[np.ndarray] = None) -> Any:
+def stored(adata: Any, layer: Optional[str], genes: Optional[np.ndarray] = None) -> Any:
+    """`adata.X`, or a layer, as it is, of genes that can be factorised together."""
     _rows.check_features(adata, slice(None) if genes is None else genes)
     if layer is None:
         return _rows.matrix_of(adata)
@@ -108,5 +109,6 @@ def _stored(adata: Any, layer: Optional[str], genes: Optional[np.ndarray] = None
     return adata.layers[layer]
 
 
-def _name(layer: Optional[str]) -> str:
+def name(layer: Optional[str]) -> str:
+    """The matrix in the words of messages."""
     return "adata.X" if layer is None else f"layer {layer!r}"

@@ -11,7 +11,7 @@ from typing import Any, Optional
 import numpy as np
 import scipy.sparse as sp
 
-from . import _rows, _run
+from . import _annotated, _rows, _run
 from ._parts import Parts
 
 #: The means over genes whose coefficient of variation is the constant part of the expected one.
@@ -93,15 +93,16 @@ class Matrix:
 class Cells:
     """The cells as they are factorised and as they are scored."""
 
-    def __init__(self, adata: Any, tpm: Any, num_highvar_genes: int, genes: Optional[list[str]]) -> None:
+    def __init__(
+        self, adata: Any, layer: Optional[str], tpm: Any, num_highvar_genes: int, genes: Optional[list[str]]
+    ) -> None:
         if not adata.var_names.is_unique:
             raise ValueError("names of genes are not unique: call adata.var_names_make_unique() first")
-        _rows.check_features(adata)
-        given = _rows.matrix_of(adata)
-        counts = Matrix(given, "adata.X")
+        given, what = _annotated.stored(adata, layer), _annotated.name(layer)
+        counts = Matrix(given, what)
         if tpm is None and not counts.is_whole():
             warnings.warn(
-                "adata.X has entries that are not whole numbers; cNMF takes counts, and finds the variable genes by their rule",
+                f"{what} has entries that are not whole numbers; cNMF takes counts, and finds the variable genes by their rule",
                 UserWarning,
                 stacklevel=3,
             )
@@ -110,7 +111,7 @@ class Cells:
             names = [(list(a.obs_names), list(a.var_names)) for a in (adata, tpm)]
             if names[0] != names[1]:
                 raise ValueError("tpm has other cells or genes than adata, or in another order")
-        self.tpm = Matrix(given, "adata.X", 1e6) if tpm is None else Matrix(_rows.matrix_of(tpm), "tpm")
+        self.tpm = Matrix(given, what, 1e6) if tpm is None else Matrix(_rows.matrix_of(tpm), "tpm")
         self.tpm_mean, self.tpm_std = self.tpm.mean_and_std()
         if genes is None:
             used = overdispersed(self.tpm_mean, self.tpm_std**2, _run.count("num_highvar_genes", num_highvar_genes))
@@ -133,7 +134,7 @@ class Cells:
         import anndata
         import h5py
 
-        anndata.AnnData(obs=self.adata.obs.copy(), var=self.adata.var.copy()).write_h5ad(path)
+        anndata.AnnData(obs=self.adata.obs[[]], var=self.adata.var[[]]).write_h5ad(path)
         with h5py.File(path, "r+") as file:
             if "X" in file:
                 del file["X"]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
-from joblib import effective_n_jobs
 
 from . import _fednmf, _run, _show
 from ._nmf import AnyLoss, checked_loss
@@ -115,9 +114,7 @@ def choose_k(
     X = X.cast(np.float64) if in_parts else _run.checked(X, dtype=np.float64)
     # Held-out entries need the matrix in memory, as in `fednmf sweep`.
     holdout = 0.0 if in_parts and holdout is None else holdout
-    checked = sorted({_run.count("ks", k) for k in ks})
-    if not checked:
-        raise ValueError("ks is empty: there must be a number of components to try")
+    checked = _run.counts("ks", ks)
     with _show.Progress() as progress:
         found = _fednmf.choose_k(
             _run.native(X),
@@ -132,7 +129,7 @@ def choose_k(
                 "max_iters": None if max_iter is None else _run.count("max_iter", max_iter),
                 "tol": _run.at_least_zero("tol", tol),
                 "seed": _run.seed_of(random_state),
-                "threads": effective_n_jobs(n_jobs),
+                "threads": _run.threads(n_jobs),
                 "callback": _show.together(progress.run if verbose else None, callback),
             },
         )

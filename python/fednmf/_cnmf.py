@@ -15,7 +15,7 @@ from sklearn.metrics import silhouette_score
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 
-from . import _losses, _rows, _run, _show
+from . import _annotated, _losses, _rows, _run, _show
 from ._cells import Cells, divisor, unit_variance
 from ._nmf import _FROBENIUS, AnyLoss, checked_loss
 
@@ -52,6 +52,7 @@ def cnmf(
     n_iter: int = 100,
     num_highvar_genes: int = 2000,
     genes: Optional[Iterable[str]] = None,
+    layer: Optional[str] = None,
     tpm: Any = None,
     density_threshold: float = 0.5,
     local_neighborhood_size: float = 0.30,
@@ -81,6 +82,8 @@ def cnmf(
         Runs for each number of components, from random starts.
     num_highvar_genes : int
         The most overdispersed genes are factorised, unless `genes` names others.
+    layer : str or None
+        The layer of the counts; None: `X`.
     tpm : AnnData or None
         Transcripts per million of the same cells and genes; None: computed from the counts.
     density_threshold : float
@@ -121,9 +124,7 @@ def cnmf(
     (200, 4)
     """
     pd = _pandas()
-    checked = sorted({_run.count("ks", k) for k in ks})
-    if not checked:
-        raise ValueError("ks is empty: there must be a number of components")
+    checked = _run.counts("ks", ks)
     n_iter = _run.count("n_iter", n_iter)
     if int(local_neighborhood_size * n_iter) < 1:
         raise ValueError(
@@ -138,14 +139,14 @@ def cnmf(
     chosen = None if genes is None else list(genes)
     if chosen is not None and len(set(chosen)) < len(chosen):
         raise ValueError(f"genes: {next(gene for gene in chosen if chosen.count(gene) > 1)!r} is there twice")
-    in_parts = _rows.is_in_parts(_rows.matrix_of(adata if tpm is None else tpm))
+    in_parts = _rows.is_in_parts(_annotated.stored(adata, layer) if tpm is None else _rows.matrix_of(tpm))
     if checked_loss(beta_loss) != _FROBENIUS and in_parts:
         raise ValueError(
             f"beta_loss={beta_loss!r}: spectra of all genes need the transcripts per million in memory: call to_memory() first"
         )
     tol = _run.at_least_zero("tol", tol)
     max_iter = _run.count("max_iter", max_iter)
-    cells = Cells(adata, tpm, num_highvar_genes, chosen)
+    cells = Cells(adata, layer, tpm, num_highvar_genes, chosen)
     if checked[-1] > min(cells.normalized.shape):
         raise ValueError(f"ks: {checked[-1]} components are more than the factorised matrix has cells or genes")
     files = _Files(Path(output_dir), name)
@@ -319,8 +320,8 @@ class _Files:
         import anndata
 
         pd = _pandas()
-        genes = cells.adata.var.iloc[cells.places].copy()
-        normalized = anndata.AnnData(cells.normalized, obs=cells.adata.obs.copy(), var=genes)
+        genes = cells.adata.var[[]].iloc[cells.places]
+        normalized = anndata.AnnData(cells.normalized, obs=cells.adata.obs[[]], var=genes)
         self._write("norm_counts.h5ad", normalized.write_h5ad)
         self._write("tpm.h5ad", cells.write_tpm)
         stats = pd.DataFrame({"__mean": cells.tpm_mean, "__std": cells.tpm_std}, index=cells.adata.var_names)

@@ -21,7 +21,7 @@ def top_features(
 
     Parameters
     ----------
-    components : array (components x features), fitted NMF or BooleanMF, Consensus, KChoice or AnnData
+    components : array or DataFrame (components x features), fitted NMF or BooleanMF, Consensus, KChoice or AnnData
         Of AnnData ``varm["NMF"]``.
     n_features : int
         Features of each component, at most.
@@ -86,7 +86,8 @@ def components(given: Any) -> tuple[np.ndarray, Optional[Sequence[str]]]:
         if "NMF" not in given.varm:
             raise ValueError("adata has no components in varm['NMF']: run fednmf.tl.nmf first")
         return np.asarray(given.varm["NMF"]).T, list(given.var_names)
+    names = [str(name) for name in given.columns] if hasattr(given, "iloc") else None
     H = np.asarray(given, dtype=float)
     if H.ndim != 2:
         raise ValueError(f"components must be a matrix, components x features, not of {H.ndim} dimensions")
-    return H, None
+    return H, names

@@ -110,7 +110,7 @@ def federated(
     max_iter, tol, target_error, time_limit, eval_every
         As --max-iters, --tol, --target-error, --time-limit (seconds) and --eval-every of the program.
     callback : callable or None
-        Called with the iteration and the last measures about four times a second; an exception ends the run.
+        Called with the iteration and the last measures at each evaluation and about four times a second; an exception ends the run.
     verbose : int
         Print the progress.
     **options
@@ -195,6 +195,8 @@ def federated(
     if known.get(algo, "") is None:
         names = ", ".join(name for name, parties in known.items() if parties)
         raise ValueError(f"algo={algo!r} takes one matrix; methods with parties are {names}")
+    if not isinstance(parts, (list, tuple)):
+        raise TypeError(f"parts must be a list of matrices, one for each party, not {type(parts).__name__}")
     if len(parts) == 0:
         raise ValueError("parts is empty: there must be a matrix for each party")
     of_rows = known.get(algo) == "rows"
@@ -316,7 +318,7 @@ def _aligned(
         return matrices, _words(rows[0]), [_words(names) for names in columns]
     for i, names in enumerate(columns):
         if not names.is_unique:
-            raise ValueError(f"part {i} has {names[names.duplicated()][0]!r} in two columns: give each a name of its own")
+            raise ValueError(f"part {i} has several columns {names[names.duplicated()][0]!r}: give each a name of its own")
     wanted = columns[0]
     for names in columns[1:]:
         wanted = wanted.union(names, sort=False) if all_columns else wanted[wanted.isin(names)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Optional
@@ -175,6 +176,13 @@ def metaprograms(
         if n >= max(2, min_share * n_samples) and mean >= min_silhouette:
             pairs = similarity[np.ix_(kept[of], kept[of])][np.triu_indices(len(of), 1)]
             found.append(((n / n_samples, mean, pairs.mean(), len(of)), of))
+    if not found:
+        warnings.warn(
+            f"no cluster of programmes has min_share={min_share} of the samples and min_silhouette={min_silhouette}: "
+            "lower one of them, or give other ks",
+            UserWarning,
+            stacklevel=2,
+        )
     found.sort(key=lambda one: one[0], reverse=True)
     names = [f"MP{i}" for i in range(1, len(found) + 1)]
     table = pd.DataFrame([row for row, _ in found], index=names, columns=["share", "silhouette", "similarity", "members"])

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, Optional, Union
 
 import numpy as np
 import scipy.sparse as sp
-from joblib import effective_n_jobs
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _fednmf, _losses, _rows, _run, _show
@@ -60,9 +60,9 @@ class MiniBatchNMF(NMF):
     beta_loss : "frobenius" (or 2) or "kullback-leibler" (or 1)
         Others are for NMF.
     tol : float
-        Stop when H changes by at most this share. 0: never.
+        After the first pass, stop when H changes by at most this share in a batch. 0: never.
     max_no_improvement : int or None
-        Stop after as many batches without a lower average cost. None: never.
+        After the first pass, stop after as many batches without a lower average cost. None: never.
     max_iter : int
         Largest number of passes over X.
     forget_factor : float
@@ -200,9 +200,7 @@ class MiniBatchNMF(NMF):
             self.n_iter_, self.n_steps_ = 0, 0
         # That of an earlier fit is not of these components.
         self.__dict__.pop("reconstruction_err_", None)
-        samples = X.shape[0]
-        fewer, more = sorted((self.batch_size, samples))
-        self._step(X, float(self.forget_factor) ** (fewer / more))
+        self._step(X, float(self.forget_factor) ** (X.shape[0] / self.batch_size))
         self.n_iter_ += 1
         self.n_steps_ += 1
         return self
@@ -212,7 +210,10 @@ class MiniBatchNMF(NMF):
         `fit`."""
         check_is_fitted(self)
         if _rows.is_batches(X):
-            return np.concatenate([self.transform(batch) for batch in X])
+            found = [self.transform(batch) for batch in X]
+            if not found:
+                raise ValueError("the iterator has no batch")
+            return np.concatenate(found)
         X = self._given(X, reset=False)
         if not _rows.is_in_parts(X):
             return self._weights(X)
@@ -257,7 +258,8 @@ class MiniBatchNMF(NMF):
             return None
         samples = X.shape[0]
         batches = _fednmf.batches(samples, min(self.batch_size, samples))
-        average, lowest, since = None, np.inf, 0
+        # The mean cost of a sample in the first pass, and then a moving one.
+        average, total, lowest, since = np.nan, 0.0, np.inf, 0
         for step in range(passes * len(batches)):
             batch = self._batch(X, *batches[step % len(batches)])
             if not hasattr(self, "components_"):
@@ -268,18 +270,26 @@ class MiniBatchNMF(NMF):
             before = self._state.v
             cost = self._step(batch, float(self.forget_factor) ** share) / batch.shape[0]
             self.n_steps_, self.n_iter_ = step + 1, step // len(batches) + 1
-            average = cost if average is None else (1 - share) * average + share * cost
+            # Data are often sorted: no batch ends the fit before all have been read once.
+            if step < len(batches):
+                total += share * cost
+                average = total if step + 1 == len(batches) else np.nan
+            else:
+                average = (1 - share) * average + share * cost
             if progress is not None:
                 progress.show(f"batch {step + 1}", {"cost": cost, "average": average})
-            if average < lowest:
-                lowest, since = average, 0
-            else:
-                since += 1
+            if np.isnan(average):
+                continue
+            since = 0 if average < lowest else since + 1
+            lowest = min(lowest, average)
             after = self._state.v
             change, size = np.linalg.norm(after - before), np.linalg.norm(after)
-            # The first cost is that of the start.
-            if step > 0 and (tol > 0 and change <= tol * size or patience is not None and since >= patience):
+            if tol > 0 and change <= tol * size or patience is not None and since >= patience:
                 break
+        else:
+            if tol > 0 or patience is not None:
+                _show.warn(f"{passes} passes did not reach tol={self.tol}; raise max_iter or tol", ConvergenceWarning)
+        self._warn_if_empty(self._penalties(), self.components_)
         return X
 
     def _begin(self, X: Any, H: Any) -> None:
@@ -324,7 +334,7 @@ class MiniBatchNMF(NMF):
         X = X.astype(v.dtype, copy=False)
         weight = float(self.alpha_W) if isinstance(self.alpha_H, str) else float(self.alpha_H)
         penalty_on_H = weight * float(self.l1_ratio), weight * (1 - float(self.l1_ratio))
-        settings = rho, self._penalty_on_W(X.shape[1]), penalty_on_H, effective_n_jobs(self.n_jobs)
+        settings = rho, self._penalty_on_W(X.shape[1]), penalty_on_H, _run.threads(self.n_jobs)
         of_divergence = self._checked_loss() != _FROBENIUS
         *state, cost = _fednmf.online_step(_run.native(X), str(v.dtype), (v, a, b), rows, settings, of_divergence)
         self._state = _State(*state, loss)

@@ -214,10 +214,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 ConvergenceWarning,
             )
         factors = {name: values for name, _, values in run.factors}
-        if penalties and not (factors["U"].any() and factors["V"].any()):
-            _show.warn(
-                "no component is left beside the penalties: use smaller alpha_W and alpha_H, fewer components, or another init",
-            )
+        self._warn_if_empty(penalties, factors["U"], factors["V"])
         self.components_ = np.ascontiguousarray(factors["V"].T)
         self.n_components_, self.n_iter_ = k, run.n_iter
         W = np.ascontiguousarray(factors["U"])
@@ -291,6 +288,13 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if loss != _FROBENIUS and self.solver == "cd":
             raise ValueError("solver='cd' is for beta_loss='frobenius'; use 'mu' or 'auto'")
         return loss
+
+    @staticmethod
+    def _warn_if_empty(penalties: dict[str, float], *factors: np.ndarray) -> None:
+        if penalties and not all(factor.any() for factor in factors):
+            _show.warn(
+                "no component is left beside the penalties: use smaller alpha_W and alpha_H, fewer components, or another init",
+            )
 
     def _penalties(self) -> dict[str, float]:
         """The options of the program; empty without penalties."""

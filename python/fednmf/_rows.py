@@ -14,6 +14,7 @@ def matrix_of(X: Any) -> Any:
     """X, or the matrix of an AnnData."""
     if not (hasattr(X, "obs_names") and hasattr(X, "var_names")):
         return X
+    check_modality(X)
     if X.X is None:
         layers = ", ".join(X.layers) or "none"
         raise ValueError(f"adata.X is None, so there is nothing to factorise; its layers are {layers}")
@@ -33,8 +34,18 @@ def check_features(adata: Any, used: Any = slice(None)) -> None:
         )
 
 
+def check_modality(data: Any) -> None:
+    """Refuses a MuData, which has a matrix for each modality."""
+    if hasattr(data, "mod"):
+        names = list(data.mod)
+        raise ValueError(f"this is a MuData of {', '.join(names)}: give one of its modalities, such as mdata[{names[0]!r}]")
+
+
 def check_writable(adata: Any) -> None:
-    """Refuses an AnnData that cannot hold results: a part of one that stays in its file."""
+    """Refuses what cannot hold results: an AnnData that is a part of one that stays in its file, and other objects."""
+    if not hasattr(adata, "is_view"):
+        raise TypeError(f"adata must be an AnnData, not {type(adata).__name__}; fednmf.NMF takes an array")
+    check_modality(adata)
     if adata.is_view and adata.isbacked:
         raise ValueError(
             "adata is a part of an AnnData that stays in its file, and cannot hold results: call adata.to_memory() first, or fit "
@@ -74,9 +85,11 @@ def is_batches(X: Any) -> bool:
 
 
 def check(X: Any) -> None:
-    """Refuses a matrix whose rows are not together in the file, or not counted."""
+    """Refuses a matrix without entries, or whose rows are not together in the file, or not counted."""
     if not all(isinstance(length, numbers.Integral) for length in X.shape):
         raise ValueError("X has chunks of unknown size: call X.compute_chunk_sizes() first")
+    if 0 in X.shape:
+        raise ValueError(f"X is empty: {X.shape[0]} rows x {X.shape[1]} columns")
     if getattr(X, "format", None) == "csc":
         raise ValueError("X is stored by columns (CSC) in its file, and its rows cannot be read alone; write it as CSR")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional
 
@@ -79,6 +79,23 @@ def count(name: str, value: Any) -> int:
     raise ValueError(f"{name}={value!r}: must be a whole number, at least 1")
 
 
+def counts(name: str, values: Any) -> list[int]:
+    """Such numbers, each once and in order."""
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{name}={values!r}: must be a list of whole numbers, such as range(2, 9)")
+    found = sorted({count(name, value) for value in values})
+    if not found:
+        raise ValueError(f"{name} is empty: there must be a number of components")
+    return found
+
+
+def threads(n_jobs: Any) -> int:
+    """The number of threads of `n_jobs`."""
+    if n_jobs is not None and (not isinstance(n_jobs, numbers.Integral) or isinstance(n_jobs, bool)):
+        raise ValueError(f"n_jobs={n_jobs!r}: must be None or a whole number")
+    return effective_n_jobs(n_jobs)
+
+
 def at_least_zero(name: str, value: Any) -> float:
     """`value` if it is a finite number from 0 on."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < float("inf"):
@@ -149,6 +166,8 @@ _WORK_AT_ONCE = 1 << 28
 def seed_of(random_state: Any) -> int:
     """A seed of the library: a whole number is itself, so that the program gives the same with it."""
     if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool) and random_state >= 0:
+        if random_state >= 1 << 64:
+            raise ValueError(f"random_state={random_state}: must be below 2^64")
         return int(random_state)
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
@@ -202,11 +221,11 @@ def factorize(
         "seed": seed_of(random_state),
         "max_iters": max_iter,
         "tol": tol or None,
-        "target_error": target_error,
-        "time_limit": time_limit,
+        "target_error": None if target_error is None else at_least_zero("target_error", target_error),
+        "time_limit": None if time_limit is None else at_least_zero("time_limit", time_limit),
         "eval_every": eval_every,
         "scale": scale,
-        "threads": effective_n_jobs(n_jobs),
+        "threads": threads(n_jobs),
         "kernel": kernel,
         "mixed_precision": mixed_precision,
         "callback": callback,
@@ -245,7 +264,7 @@ def project(
     in_memory = isinstance(X, np.ndarray) or sp.issparse(X)
     m = X.shape[0]
     parts = [X] if in_memory and step >= m else (X[first : min(first + step, m)] for first in range(0, m, step))
-    threads = effective_n_jobs(n_jobs)
-    found = [_fednmf.project(native(part), str(X.dtype), v, penalty, threads, beta, min_gain) for part in parts]
+    count_of_threads = threads(n_jobs)
+    found = [_fednmf.project(native(part), str(X.dtype), v, penalty, count_of_threads, beta, min_gain) for part in parts]
     # The weights of a row of zeros may be -0, and -0 + 0 = 0.
     return (found[0] if len(found) == 1 else np.concatenate(found)) + X.dtype.type(0)

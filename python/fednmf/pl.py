@@ -53,7 +53,7 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
     if not by_divergence:
         error.plot(ks, result.column("rmse"), "o-", label="seen entries")
     elif not is_held_out:
-        error.plot(ks, result.column("divergence"), "o-", label="Kullback-Leibler divergence")
+        error.plot(ks, result.column("divergence"), "o-", label="divergence")
     if is_held_out:
         error.errorbar(ks, heldout, yerr=result.column("heldout_se"), fmt="s-", capsize=3, label="held-out entries")
     per_entry = " per entry" if is_held_out else ""

@@ -122,6 +122,7 @@ def nmf(
             "penalty": list(model._penalty_on_W(X.shape[1])),
             "max_iter": model.max_iter,
             "tol": model.tol,
+            **({"init": model.init} if model.init else {}),
             **_seed(random_state),
         },
         "reconstruction_err": model.reconstruction_err_,
@@ -337,7 +338,7 @@ def choose_k(
     random_state : int, RandomState or None
         A whole number is the seed of the first run, and the next ones count on.
     callback : callable or None
-        Called with k, the run, the iteration and the last measures about four times a second; an exception ends the
+        Called with k, the run, the iteration and the last measures at each evaluation and about four times a second; an exception ends the
         search.
     verbose : int
         Print the progress.
@@ -375,7 +376,8 @@ def choose_k(
         _warn_of_logarithms(data, X, layer, beta)
         names = data.var_names[used]
     else:
-        X, names = data, getattr(data, "columns", None)
+        # `columns` of a table of Arrow are its entries.
+        X, names = data, getattr(data, "columns" if hasattr(data, "iloc") else "column_names", getattr(data, "columns", None))
     found = _choose_k(
         X,
         ks,
@@ -407,6 +409,7 @@ def choose_k(
                     "consensus_of": n_runs,
                     "beta_loss": beta,
                     "penalty": [0.0, 0.0],
+                    **({"method": method} if method else {}),
                     **_seed(random_state),
                 },
             }

@@ -419,7 +419,8 @@ fn point<'py>(py: Python<'py>, point: &Point) -> PyResult<Bound<'py, PyDict>> {
     all.set_item("rmse", point.rmse)?;
     all.set_item("divergence", point.divergence)?;
     all.set_item("heldout", point.heldout.map(|(mean, _)| mean))?;
-    all.set_item("heldout_se", point.heldout.map(|(_, deviation)| deviation))?;
+    // One run does not tell it.
+    all.set_item("heldout_se", point.heldout.filter(|_| point.runs > 1).map(|(_, deviation)| deviation))?;
     all.set_item("silhouette", point.stability.map(|s| s.mean))?;
     all.set_item("least_silhouette", point.stability.map(|s| s.least))?;
     all.set_item("cosine", point.stability.map(|s| s.cosine))?;

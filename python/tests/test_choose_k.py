@@ -150,6 +150,18 @@ def test_a_single_run_has_no_stability(blocks):
     assert np.isnan(found.column("silhouette")).all() and found.consensus.silhouette is None
 
 
+def test_a_single_run_has_no_standard_error(blocks):
+    table = choose_k(blocks, [2, 3], n_runs=1, random_state=0).table
+    assert np.isfinite(table["heldout"]).all() and np.isnan(table["heldout_se"]).all()
+
+
+def test_a_table_of_arrow_has_its_names(blocks):
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({f"g{i}": column for i, column in enumerate(np.asarray(blocks, float).T)})
+    found = choose_k(table, [2], n_runs=2, random_state=0)
+    assert found.feature_names == [f"g{i}" for i in range(blocks.shape[1])]
+
+
 def test_a_callback_sees_the_runs_and_ends_the_search(blocks):
     seen = set()
     choose_k(blocks, [2, 3], 2, callback=lambda k, run, iteration, measures: seen.add((k, run)))
@@ -166,6 +178,9 @@ def test_a_callback_sees_the_runs_and_ends_the_search(blocks):
     "args, params, message",
     [
         (([], 2), {}, "ks is empty"),
+        ((3, 2), {}, "ks=3: must be a list"),
+        (([2], 2), {"random_state": 1 << 64}, "random_state=.*below 2"),
+        (([2], 2), {"n_jobs": 1.5}, "n_jobs=1.5"),
         (([2, 61], 2), {}, "61 components are more than the 100 x 60 matrix"),
         (([0], 2), {}, "ks=0: must be a whole number"),
         (([2], 0), {}, "n_runs=0"),

@@ -199,6 +199,19 @@ def test_what_is_wrong_is_named(cells, tmp_path, params, message):
         fednmf.tl.cnmf(cells[0], output_dir=tmp_path, **settings)
 
 
+def test_a_layer_has_the_programmes_of_x_and_other_annotations_are_not_written(cells, ours, tmp_path):
+    import anndata
+
+    adata = anndata.AnnData(cells[0].X * 2, obs=cells[0].obs.copy(), var=cells[0].var.copy(), layers={"counts": cells[0].X})
+    adata.obs["of any type"] = [None, 1, "two"] * (adata.n_obs // 3) + [{}] * (adata.n_obs % 3)
+    settings = {"name": "x", "output_dir": tmp_path, "n_iter": 4, "num_highvar_genes": GENES, "random_state": 0}
+    layer = fednmf.tl.cnmf(adata, [3], layer="counts", **settings)[3]
+    same = fednmf.tl.cnmf(cells[0], [3], **settings)[3]
+    np.testing.assert_allclose(layer.gene_spectra_tpm, same.gene_spectra_tpm, rtol=1e-6)
+    with pytest.raises(ValueError, match="no such layer"):
+        fednmf.tl.cnmf(adata, [3], layer="spliced", **settings)
+
+
 def test_negative_counts_are_refused(cells, tmp_path):
     adata = cells[0].copy()
     adata.X = adata.X.toarray() - 1

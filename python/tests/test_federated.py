@@ -116,6 +116,11 @@ def test_wrong_parts_and_options_are_refused(planted):
             fednmf.federated(*args, **{"n_components": 3, **params})
 
 
+def test_parts_are_a_list():
+    with pytest.raises(TypeError, match="list of matrices.*not dict"):
+        fednmf.federated({"north": np.ones((4, 3))}, n_components=2)
+
+
 def test_a_result_is_shown_in_a_line():
     found = fednmf.federated([np.random.default_rng(i).random((30, 12)) for i in range(3)], n_components=2, max_iter=3)
     assert len(repr(found)) < 200 and "3 parties" in repr(found) and "V: (12, 2)" in repr(found)
@@ -231,7 +236,7 @@ def test_parts_with_wrong_names_are_refused(hospitals):
     for parts, params, message in [
         ([north, south], {"common_columns": True, "all_columns": True}, "exclude each other"),
         ([north, strange], {}, "no column is in all parts"),
-        ([north, twice], {}, "part 1 has 'g0' in two columns"),
+        ([north, twice], {}, "part 1 has several columns 'g0'"),
         ([north, south.X], {}, "part 1 has no names of columns"),
         ([south.X, south.X], {"layer": "twice"}, "is for parts that are AnnData"),
         ([north, north], {"algo": "felb", "n_components": [2, 3]}, "felb takes one number"),

@@ -302,3 +302,50 @@ def test_a_drifted_scale_comes_back_without_another_change(dtype):
         value = (lambda s: s.v @ s.a @ s.v.T) if part == "v @ a" else (lambda s: s.v @ s.b.T)
         np.testing.assert_array_equal(value(near), value(_minibatch._State(v, a, b, 5.0, 2.0)))
     assert _minibatch._at_moderate_scale(near) is near
+
+
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_no_fit_ends_before_all_rows_are_read(loss):
+    # Cells of one type after the other, as joined files have them.
+    rng = np.random.default_rng(0)
+    k, n = 6, 60
+    H = np.kron(np.eye(k), rng.gamma(2, 1, (1, n // k))) + 0.05
+    kind = np.tile(np.repeat(np.arange(k), 300), 8)
+    X = rng.poisson(5 * rng.gamma(2, 0.5, (len(kind), 1)) * H[kind]).astype(float)
+    model = MiniBatchNMF(k, beta_loss=loss, batch_size=128, random_state=0).fit(X)
+    assert model.n_steps_ >= len(X) // 128
+    assert model.reconstruction_err_ <= 1.02 * NMF(k, beta_loss=loss, random_state=0).fit(X).reconstruction_err_
+
+
+@pytest.mark.parametrize("sizes", [(500, 500), (1000, 1000), (2000,), (4000,), (250, 1750)])
+def test_earlier_batches_are_forgotten_by_samples(sizes):
+    rng = np.random.default_rng(0)
+    X = rng.random((6000, 4)) @ rng.random((4, 20))
+    model = MiniBatchNMF(4, random_state=0, batch_size=1000, forget_factor=0.5).partial_fit(X[:1000])
+    kept, first = 1.0, 1000
+    for size in sizes:
+        before = model._state.rows
+        model.partial_fit(X[first : first + size])
+        kept *= (model._state.rows - size) / before
+        first += size
+    assert kept == pytest.approx(0.5 ** (sum(sizes) / 1000))
+
+
+def test_what_has_no_rows_is_refused_in_the_same_way(planted, tmp_path):
+    h5py, dask = pytest.importorskip("h5py"), pytest.importorskip("dask.array")
+    model = MiniBatchNMF(2, random_state=0, batch_size=500, max_iter=2).fit(planted)
+    n = planted.shape[1]
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for X in (np.zeros((0, n)), dask.zeros((0, n)), file.create_dataset("x", (0, n))):
+            for door in (MiniBatchNMF(2).fit, MiniBatchNMF(2).partial_fit, model.transform):
+                with pytest.raises(ValueError, match="0 sample|empty"):
+                    door(X)
+    with pytest.raises(ValueError, match="no batch"):
+        model.transform(iter([]))
+
+
+def test_a_penalty_that_leaves_no_component_and_a_fit_that_ends_early_are_named(planted):
+    with pytest.warns(UserWarning, match="no component is left"):
+        MiniBatchNMF(2, random_state=0, batch_size=500, max_iter=2, alpha_W=1e6, l1_ratio=1).fit(planted)
+    with pytest.warns(Warning, match="2 passes did not reach"):
+        MiniBatchNMF(2, random_state=0, batch_size=50, max_iter=2, tol=1e-12).fit(planted)

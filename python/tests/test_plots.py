@@ -75,6 +75,8 @@ def test_specific_features_are_not_in_all_components():
     assert first == ["0", "0"]
     first = [ax.get_yticklabels()[0].get_text() for ax in fednmf.pl.top_features(H, 1, by="specific")]
     assert first == ["1", "2"]
+    frame = pytest.importorskip("pandas").DataFrame(H, columns=["x", "y", "z"])
+    assert set(fednmf.tl.top_features(frame, 2)["feature"]) <= {"x", "y", "z"}
     table = fednmf.tl.top_features(H, 2, names=["a", "b", "c"], by="specific")
     assert table["feature"].tolist() == ["b", "a", "c", "a"] and table["rank"].tolist() == [1, 2, 1, 2]
     assert table["weight"].tolist() == [4, 5, 4, 5] and np.allclose(table["share"], [1, 0.5, 1, 0.5])

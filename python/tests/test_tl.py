@@ -225,6 +225,27 @@ def test_a_part_of_a_file_cannot_hold_results(cells, tmp_path):
             call()
 
 
+def test_what_is_no_annotated_matrix_is_refused(cells):
+    class Modalities:
+        mod = {"rna": cells, "prot": cells}
+        obs_names, var_names, obsm, is_view = cells.obs_names, cells.var_names, cells.obsm, False
+
+    for call in (fednmf.tl.nmf, fednmf.tl.choose_k):
+        with pytest.raises(ValueError, match=r"mdata\['rna'\]"):
+            call(Modalities(), [2, 3])
+    with pytest.raises(TypeError, match="must be an AnnData, not ndarray"):
+        fednmf.tl.nmf(np.ones((4, 3)), 2)
+
+
+def test_an_annotated_matrix_without_cells_is_refused(cells):
+    dask = pytest.importorskip("dask.array")
+    anndata = pytest.importorskip("anndata")
+    none = anndata.AnnData(dask.zeros((0, cells.n_vars), chunks=(5, cells.n_vars)), var=cells.var.copy())
+    for call in (lambda: fednmf.tl.nmf(none, 2), lambda: fednmf.tl.choose_k(none, [2])):
+        with pytest.raises(ValueError, match="empty: 0 rows"):
+            call()
+
+
 def test_genes_and_antibodies_are_not_factorised_together(cells, tmp_path):
     cells.var["feature_types"] = ["Gene Expression"] * 35 + ["Antibody Capture"] * 5
     for call in (

@@ -88,6 +88,8 @@ pub struct Run<'a> {
     /// Whether the vectors that `project` fits are columns of the input.
     pub by_columns: bool,
     errors: Errors,
+    /// Whether `errors.rmse` is relative to the norm of the data, which runs between owners do not tell.
+    is_relative: bool,
     /// The method, with the parameters of the run.
     pub method: Arc<dyn ConfiguredMethod>,
 }
@@ -121,10 +123,13 @@ impl<'a> Run<'a> {
         stored.as_f64(factor, 0, shared.view_mut())?;
         let value = |name: &str| attributes.get(name).and_then(Value::as_f64).filter(|error| error.is_finite());
         let mut errors = Errors::named(value);
-        errors.rmse = errors.rmse.or_else(|| value("rmsd_overall")).or_else(|| value("rel_error"));
+        errors.rmse = errors.rmse.or_else(|| value("rmsd_overall"));
+        let is_relative = errors.rmse.is_none();
+        errors.rmse = errors.rmse.or_else(|| value("rel_error"));
         let names = if factor == "V" { stored.names().columns } else { stored.names().rows };
         let transposed = parameter("transpose").is_some_and(|value| value == "true" || value == "1");
-        Ok(Run { path, shared, names, by_columns: (factor == "U") != transposed, errors, method, attributes })
+        let by_columns = (factor == "U") != transposed;
+        Ok(Run { path, shared, names, by_columns, errors, is_relative, method, attributes })
     }
 
     /// Whether the run measured what it minimised.
@@ -321,8 +326,9 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
     let by_columns = by_k.values().flatten().any(|run| run.by_columns);
     let noised = by_k.values().flatten().any(Run::has_noise);
     if args.json {
+        let is_relative = by_k.values().flatten().any(|run| run.is_relative);
         let all = json!({
-            "points": points, "recommended": choice.as_ref().map(|choice| choice.k),
+            "points": points.iter().map(|point| in_json(point, is_relative)).collect::<Vec<_>>(), "recommended": choice.as_ref().map(|choice| choice.k),
             "reasons": choice.as_ref().map(|choice| &choice.reasons),
             "warnings": warnings, "consensus": written, "left_out": left_out,
         });
@@ -350,6 +356,18 @@ fn write(path: &Path, run: &Run<'_>, means: &Array2<f64>, count: usize, comm: &C
     let annotations = Annotations { columns: run.names.clone(), owner_only, ..Annotations::default() };
     let pieces = [Piece::shared("V", means.nrows(), 0, means.view())];
     Ok(matrices::write_factors(comm, path, &pieces, &all, &annotations)?)
+}
+
+/// A point as JSON, with relative errors under their own names.
+fn in_json(point: &Point, is_relative: bool) -> Value {
+    let mut shown = json!(point);
+    if let (true, Some(fields)) = (is_relative, shown.as_object_mut()) {
+        for (name, relative) in [("rmse", "rel_error"), ("rmse_error", "rel_error_error")] {
+            let value = fields.remove(name).unwrap_or_default();
+            fields.insert(relative.into(), value);
+        }
+    }
+    shown
 }
 
 /// The table and the recommendation, and how to go on from the consensus.

@@ -94,9 +94,9 @@ impl FactorRows {
         self.names.as_ref().map_or_else(|| row.to_string(), |names| names[row].clone())
     }
 
-    /// The same in a table between tabs, on one line.
+    /// The same in a table between tabs.
     pub fn cell(&self, row: usize) -> String {
-        quoted(&self.name(row).replace(['\n', '\r'], " "), '\t')
+        quoted(&self.name(row), '\t')
     }
 }
 
@@ -113,6 +113,6 @@ mod tests {
     fn a_name_is_one_cell_and_otherwise_stays() {
         let names = Some(vec!["g\u{200b}\nx\ty".to_string()]);
         let rows = FactorRows { weights: Array2::zeros((1, 1)), other_sums: Vec::new(), names };
-        assert_eq!(rows.cell(0), "\"g\u{200b} x\ty\"");
+        assert_eq!(rows.cell(0), "\"g\u{200b}\nx\ty\"");
     }
 }

@@ -49,7 +49,7 @@ pub fn keygen(args: &KeygenArgs, comm: &Communicator) -> Result<i32> {
     certificates::make(&args.dir, &args.sites, &args.hub, begin, end).map_err(Error::on_all_ranks)?;
     let dir = args.dir.display();
     print_line(&format!(
-        "Certificates for {} days are in {dir}. For a try only: whoever has {dir} can be any site. Give each site its own \
+        "Certificates for {} days are in {dir}. For tests only: anyone with the files in {dir} can act as any site. Give each site its own \
          NAME.pem, NAME.key and ca.pem, and the hub hub.pem, hub.key and ca.pem.",
         args.days
     ))?;

@@ -51,15 +51,16 @@ impl Joint {
     /// The description; with `wire` only the message table.
     fn describe(&self, wire: bool) -> String {
         let m = self.description;
-        let table = table((self.messages)().into_iter().map(|w| row(m, w)), std::io::stdout());
-        let [first, second] = m.limits.unwrap_or_default();
-        match wire {
-            true => table,
-            false => format!(
-                "{0}: {1}; 'fednmf {0} --help' shows its options\n\nLimits: {first}\n{second}\n\nWhat leaves a party:\n{table}",
-                m.name, m.summary
-            ),
+        let rows: Vec<[String; 5]> = (self.messages)().into_iter().map(|w| row(m, w)).collect();
+        if wire {
+            return table(rows.into_iter(), std::io::stdout());
         }
+        let [first, second] = m.limits.unwrap_or_default();
+        let messages = messages_to_read(HEADING, &rows, std::io::stdout());
+        format!(
+            "{0}: {1}; 'fednmf {0} --help' shows its options\n\nLimits: {first}\n{second}\n\nWhat leaves a party:\n{messages}",
+            m.name, m.summary
+        )
     }
 }
 

@@ -267,7 +267,8 @@ impl JointPrograms {
                 format!("k = {}: {outlying} of {all} spectra are outlying and left out", of_k.k)
             };
             let spectra: Vec<String> = self.runs.iter().map(of_k).collect();
-            note(&format!("{}; the files of cNMF are in {}", spectra.join("; "), self.args.cnmf));
+            let files = self.args.cnmf.replace(PARTY, "0, 1, …");
+            note(&format!("{}; the files of cNMF are in {files}", spectra.join("; ")));
         }
         let statistics = Array2::from(statistics);
         comm.agree_on_error(own.iter().try_for_each(|own| own.cnmf.write_statistics(statistics.view())))?;

@@ -102,6 +102,20 @@ fn exact_methods_cost_what_was_predicted() {
 
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn divergences_cost_what_was_predicted() {
+    for (algo, options) in
+        [("kl-mu", "--extrapolation none"), ("kl-cd", ""), ("kl-cd", "--inner-sweeps 3"), ("beta-mu", "--beta 1.5")]
+    {
+        for sparse in [false, true] {
+            for ranks in 1..=3 {
+                compare(algo, &format!("--init random {options}"), sparse, ranks, true);
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn online_methods_cost_what_was_predicted() {
     // The flops of pivoting depend on the data.
     for ranks in 1..=4 {

@@ -110,8 +110,8 @@ fn only_an_approved_run_is_run() {
     );
     for line in [
         "  Each site needs at least 20 rows.",
-        "  The sums of the whole run open 9 vectors, each a combination of rows.",
-        "  Whichever one site is left out, the others together need at least 90 rows.",
+        "  The other sites will see 9 sums over rows in the whole run.",
+        "  So that single rows stay hidden, the sites together need at least 90 rows, whichever one site is left out.",
         "Sites in the run: any that the hub names; at least 4.",
         "Each site adds to its own 'fednmf join': --approved F.json, --transcript F.jsonl.",
     ] {

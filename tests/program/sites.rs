@@ -435,7 +435,7 @@ fn a_process_without_a_place_in_the_run_says_why_it_waits_and_ends_after_the_run
     stage.start_hub("");
     let run = "--algo fnmf -k 4 --max-iters 1000000 --eval-every 0 -q";
     stage.sites = vec![stage.join("a", run).spawn().unwrap()];
-    stage.wait_for(|stage| stage.says("a").contains("note: waiting for sites b, c, d for 35"));
+    stage.wait_for(|stage| stage.says("a").contains("note: waiting for sites b, c, d, at most 35"));
     let others: Vec<_> = NAMES[1..].iter().map(|site| stage.join(site, run).spawn().unwrap()).collect();
     stage.sites.extend(others);
     stage.wait_for(|stage| stage.hub_says().contains("the run begins"));

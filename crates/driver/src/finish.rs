@@ -1,7 +1,7 @@
 //! After the last iteration: factors, records, the end of the trace, report, summary and exit code.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -141,22 +141,39 @@ fn write_factors<T: Real>(
     if outputs.place != Place::Anywhere {
         return Err(why);
     }
-    let annotations = Annotations { add: false, ..run.annotations.clone() };
-    let mut failed = why.to_string();
-    for elsewhere in destinations::elsewhere(run, path, comm) {
-        match matrices::write_factors(comm, &elsewhere, factors, &about, &annotations) {
-            Ok(()) => {
-                let message = format!("{why}; the result is in {} instead", elsewhere.display());
-                (outputs.factors, outputs.add) = (Some(elsewhere), false);
-                return Ok(Some(message));
+    match write_elsewhere(run, path, comm, factors, &about) {
+        Ok(elsewhere) => {
+            let message = format!("{why}; the result is in {} instead", elsewhere.display());
+            (outputs.factors, outputs.add) = (Some(elsewhere), false);
+            Ok(Some(message))
+        }
+        Err(all) => {
+            let mut failed = format!("{why}; {all}");
+            if let Some(checkpoint) = &run.planned.spec.checkpoint {
+                failed = format!("{failed}; --resume continues from --checkpoint {}", checkpoint.display());
             }
-            Err(e) => failed = format!("{failed}; {e}"),
+            Err(Error::failed(failed).on_all_ranks())
         }
     }
-    if let Some(checkpoint) = &run.planned.spec.checkpoint {
-        failed = format!("{failed}; --resume continues from --checkpoint {}", checkpoint.display());
+}
+
+/// Writes factors to the first of the other places that is possible; returns it, or why none is. Collective.
+fn write_elsewhere<T: Real>(
+    run: &RunRecord,
+    path: &Path,
+    comm: &Communicator,
+    factors: &[Piece<'_, T>],
+    about: &Map<String, Value>,
+) -> std::result::Result<PathBuf, String> {
+    let annotations = Annotations { add: false, ..run.annotations.clone() };
+    let mut failed = Vec::new();
+    for elsewhere in destinations::elsewhere(run, path, comm) {
+        match matrices::write_factors(comm, &elsewhere, factors, about, &annotations) {
+            Ok(()) => return Ok(elsewhere),
+            Err(e) => failed.push(e.to_string()),
+        }
     }
-    Err(Error::failed(failed).on_all_ranks())
+    Err(failed.join("; "))
 }
 
 /// Writes the files of `--record-view` and `--record-order`. Collective.
@@ -407,9 +424,17 @@ fn write_last_good<T: Real>(error: Error, run: &RunRecord, driver: &Driver<T>, c
     let arranged = arrange(comm, run.planned.spec.factor_scale, &found);
     let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
     let factors = run.output_pieces(factors);
-    let message = match matrices::write_factors(comm, path, &factors, &all, &run.annotations) {
-        Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
-        Err(e) => format!("nor can the last good factors be kept: {e}"),
+    let outputs = &run.planned.outputs;
+    let written = match matrices::write_factors(comm, path, &factors, &all, &run.annotations) {
+        Ok(()) => Ok(path.clone()),
+        Err(e) if outputs.place != Place::Anywhere => Err(e.to_string()),
+        Err(_) => write_elsewhere(run, path, comm, &factors, &all),
+    };
+    let message = match written {
+        Ok(path) => {
+            format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display())
+        }
+        Err(why) => format!("nor can the last good factors be kept: {why}"),
     };
     let message = format!("{}; {message}", error.message);
     error.with_message(message)

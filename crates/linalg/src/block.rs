@@ -44,6 +44,15 @@ impl<T: Real> Block<T> {
         }
     }
 
+    /// Number of stored entries in some rows.
+    pub fn stored_in(&self, rows: Range<usize>) -> usize {
+        match self {
+            Block::Dense(x) => rows.len() * x.ncols(),
+            Block::Sparse(x) => x.stored_in(rows),
+            Block::Bits(x) => rows.map(|i| x.row(i).iter().map(|word| word.count_ones() as usize).sum::<usize>()).sum(),
+        }
+    }
+
     /// Number of entries that are NaN.
     pub fn nan_count(&self) -> usize {
         match self {

@@ -283,7 +283,7 @@ impl<T: Real> Csr<T> {
     }
 
     /// Number of stored entries in these rows.
-    fn stored_in(&self, rows: impl Iterator<Item = usize>) -> usize {
+    pub(crate) fn stored_in(&self, rows: impl Iterator<Item = usize>) -> usize {
         let indptr = self.matrix().indptr();
         let starts = indptr.raw_storage();
         rows.map(|i| starts[i + 1] - starts[i]).sum()

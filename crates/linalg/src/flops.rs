@@ -2,7 +2,8 @@
 //! cost of an iteration.
 //!
 //! It counts products (a multiplication and an addition per entry and component) and row-wise updates. It does not count
-//! work proportional to the entries of the factors, nor block principal pivoting, whose work depends on the data.
+//! work proportional to the entries of the factors, nor exact solutions, such as by block principal pivoting, whose work depends on
+//! the data.
 
 use super::context::{State, with_current};
 

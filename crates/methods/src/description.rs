@@ -256,7 +256,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "once, with --output, or for --init FILE and --missing FILE",
     )
     .under(NAMES_IN_THE_CLEAR),
-    MessageSpec::new(OUTPUT, "the result: the shared factor; without private data both factors", "once, with --output"),
+    MessageSpec::new(OUTPUT, "the result: the shared factor; both factors if no data are private", "once, with --output"),
     MessageSpec::control(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
     MessageSpec::new(DIVERGED, "a flag", "before each save, and at the end"),
     MessageSpec::new(
@@ -264,7 +264,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "number and bytes of each rank's messages; without private data its times, operations and memory too",
         "once, at the end",
     ),
-    MessageSpec::new(CHECKPOINT, "the shared factor; without private data both factors", "each checkpoint"),
+    MessageSpec::new(CHECKPOINT, "the shared factor; both factors if no data are private", "each checkpoint"),
     MessageSpec::control(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
 ];
 
@@ -434,7 +434,7 @@ impl Description {
             Payload::Masked => return "masked: only the sum of all parties can be read".into(),
             Payload::Shares => return "secret shares: uniformly random to each receiver".into(),
             Payload::Control => return "public: settings, decisions or keys, by its type".into(),
-            Payload::Metadata => return "in the clear; no entries, and nothing computed from them but flags".into(),
+            Payload::Metadata => return "in the clear; no entries, and of what depends on them only flags".into(),
             _ => "in the clear",
         };
         let masked = self.all_messages().any(|w| w.kind == message.kind && w.payload == Payload::Masked);

@@ -251,7 +251,7 @@ impl Waiting {
             (self.reported, self.next, self.interval) = (why.into(), now, FIRST_REPORT);
         }
         if now >= self.next {
-            note(&format!("{why} for {} s", self.until.saturating_duration_since(now).as_secs()));
+            note(&format!("{why}, at most {} s", self.until.saturating_duration_since(now).as_secs()));
             (self.next, self.interval) = (now + self.interval, 2 * self.interval);
         }
     }

@@ -199,7 +199,7 @@ impl Report<'_> {
         self.recommendation(&mut out);
         let _ = writeln!(
             out,
-            "\nlines for a batch script{} (memory: 10 % more than predicted{}):\n{}",
+            "\nlines for a batch script{} (memory: 10 % more than predicted, at least {LEAST_MEGABYTES} MiB{}):\n{}",
             if self.recommended.basis == Basis::Parties { ", where one batch job runs all parties" } else { "" },
             match self.seconds() {
                 Some(_) => format!("; time: twice that of {} iterations, plus ten minutes", request.max_iters),
@@ -296,12 +296,16 @@ impl Report<'_> {
         let percent = 100.0 * MIN_EFFICIENCY;
         let why = match basis {
             Basis::TimeAndMemory => {
-                format!("the most whose efficiency in time and in memory is at least {percent:.0} %")
+                format!("the largest number with an efficiency of at least {percent:.0} % in time and in memory")
             }
             Basis::Memory => {
-                format!("the most whose efficiency in memory is at least {percent:.0} %; no time is predicted")
+                format!(
+                    "the largest number with an efficiency of at least {percent:.0} % in memory; no time is predicted"
+                )
             }
-            Basis::Time => format!("the most whose efficiency is at least {percent:.0} %; they need little memory"),
+            Basis::Time => {
+                format!("the largest number with an efficiency of at least {percent:.0} %; they need little memory")
+            }
             Basis::Parties => {
                 out.push_str("Each party is one rank, or one site of 'fednmf join'; more ranks have nothing to do.\n");
                 return;
@@ -316,7 +320,7 @@ impl Report<'_> {
                     let _ = writeln!(out, "  the limit is {}", Limit::Memory.words());
                 } else {
                     for (limit, share) in beyond.lost.iter().filter(|(_, share)| *share >= 0.005) {
-                        let _ = writeln!(out, "  {:.0} % of the loss is to {}", 100.0 * share, limit.words());
+                        let _ = writeln!(out, "  {:.0} % of the loss is due to {}", 100.0 * share, limit.words());
                     }
                 }
             }

@@ -95,7 +95,7 @@ pub struct JoinArgs {
     #[arg(long, value_name = "F.jsonl", help_heading = "Site")]
     site_log: Option<PathBuf>,
     /// Put the results aside, in a directory F.h5.held that only its owner can read, until 'fednmf audit release'
-    #[arg(long, requires = "site_log", requires = "output", help_heading = "Site")]
+    #[arg(long, requires = "site_log", help_heading = "Site")]
     hold: bool,
     /// With --hold, keep the results in memory until the run ends, and encrypt them for the person whose public key of age is in
     /// this file; 'fednmf audit key' or age-keygen makes keys

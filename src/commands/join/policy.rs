@@ -399,6 +399,16 @@ impl Policy {
                     refuse("require", no_noise());
                     continue;
                 }
+                Required::Hold | Required::HoldFor if run.work.run().is_none() => {
+                    refuse(
+                        "require",
+                        format!(
+                            "requires {}, and {name} puts no results aside; ask for a policy that allows it without",
+                            required.option()
+                        ),
+                    );
+                    continue;
+                }
                 Required::SecureSum => facts.masked,
                 Required::Dp => dp.is_some(),
                 Required::Transcript => facts.transcript,

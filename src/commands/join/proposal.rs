@@ -238,8 +238,8 @@ impl Limits {
         if *vectors > 0 {
             let left_out = if *colluding == 1 { "one site is".to_string() } else { format!("{colluding} sites are") };
             lines.extend([
-                format!("The sums of the whole run open {vectors} vectors, each a combination of {of}."),
-                format!("Whichever {left_out} left out, the others together need at least {hidden} {of}."),
+                format!("The other sites will see {vectors} sums over {of} in the whole run."),
+                format!("So that single {of} stay hidden, the sites together need at least {hidden} {of}, whichever {left_out} left out."),
                 format!("If a {one} has fewer than {vectors} entries, {SHARE} {of} for each entry are enough."),
                 "Without --secure-sum each site needs that many itself.".into(),
             ]);

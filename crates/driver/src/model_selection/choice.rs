@@ -45,6 +45,8 @@ const ELBOW: f64 = 1.5;
 const NEARLY: f64 = 0.5;
 /// An elbow of components that are not stable is named if it is at least this many times as strong as the chosen one.
 const STRONGER: f64 = 4.0;
+/// A held-out error above this multiple of the median is no error of prediction.
+const FAR: f64 = 4.0;
 /// Errors on held-out entries that differ by less than this share of the fall from the first k are equal: runs that have not
 /// converged and few held-out entries differ by as much.
 const EQUAL: f64 = 0.02;
@@ -129,9 +131,26 @@ pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     Some(recommended(chosen, points, most))
 }
 
+/// A warning if the held-out error of a run is far above that of most: it then fits entries that nothing it sees determines, and can
+/// be any number.
+fn overfitted(point: &Point) -> Option<String> {
+    let mut all = point.heldout_of_runs.clone();
+    all.sort_by(f64::total_cmp);
+    let (median, worst) = (all.get((all.len().max(1) - 1) / 2)?, all.last()?);
+    (*worst > FAR * median).then(|| {
+        format!(
+            "with k = {}, a run has {:.0} times the held-out error of most runs: held-out entries depend on components that no seen entry \
+             of their row or column determines; the mean says little, and --algo bpp or penalties avoid it",
+            point.k,
+            worst / median
+        )
+    })
+}
+
 /// The recommendation of a chosen point, with warnings if it is at an edge of the range.
 pub(super) fn recommended(chosen: Chosen<'_>, points: &[Point], most: usize) -> Choice {
     let Chosen { point: chosen, reasons, best, mut warnings, prediction, interpretation } = chosen;
+    warnings.extend(points.iter().filter_map(overfitted));
     match points {
         [_] => warnings.push(format!("only k = {} was tried: it takes several to choose from", chosen.k)),
         [first, .., last] => {
@@ -371,6 +390,19 @@ mod tests {
         assert!(found.k == 3 && found.reasons[1].contains("within 2 % of its fall from k = 2"), "{found:?}");
         assert_eq!(choose(&[], 90), None);
         assert_eq!(choose(&[point(2, None, 0.1), point(3, None, 0.1)], 90), None);
+    }
+
+    #[test]
+    fn a_held_out_error_far_above_those_of_other_runs_is_named() {
+        let of = |errors: [f64; 5]| Point { heldout_of_runs: errors.into(), ..point(3, Some((1.0, 0.1)), 0.9) };
+        let warned = |errors| recommended_warnings(&[point(2, Some((2.0, 0.1)), 0.9), of(errors)]);
+        let recommended = warned([1.0, 40.0, 1.1, 0.9, 1.2]);
+        assert!(recommended.iter().any(|text| text.contains("k = 3, a run has 36 times")), "{recommended:?}");
+        assert!(!warned([1.0, 3.0, 1.1, 0.9, 1.2]).iter().any(|text| text.contains("times the held-out error")));
+    }
+
+    fn recommended_warnings(points: &[Point]) -> Vec<String> {
+        choose(points, 90).unwrap().warnings
     }
 
     /// Runs that hold out other entries have other errors, and all of them prefer k = 3.

@@ -44,8 +44,7 @@ fednmf_base::parameters! {
     }
 }
 
-const WHY_HALS: &str =
-    "exact products with several sweeps each and extrapolation reach a good error first at these sizes";
+const WHY_HALS: &str = "the fastest for a matrix of this size";
 const WHY_MULTIPLY: &str = "for divergences, multiplicative updates with extrapolation";
 const WHY_PLAIN: &str = "multiplicative updates decrease every divergence, with penalties and missing entries too";
 const WHY_STREAMED: &str = "memory cannot hold the matrix, and exact products read it from the file";

@@ -1,8 +1,9 @@
 //! The rows of a matrix in batches, for methods that visit a part of the data at a time ([`Batches`]).
 //!
 //! A batch takes consecutive rows from each of [`PLACES`] equal parts of the matrix. Files are often sorted, by sample or by
-//! class, and neighbouring rows represent the matrix badly. Each rank has a part of each batch, because ranks own consecutive
-//! rows. The batches depend on the shape only.
+//! class, and neighbouring rows represent the matrix badly. Rows of a class may come back at equal distances, so each part begins
+//! with another share of its rows. Each rank has a part of each batch, because ranks own consecutive rows. The batches depend on
+//! the shape only.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -22,6 +23,9 @@ pub const PLACES: usize = 16;
 const LEAST_ROWS: usize = 1024;
 const IN_A_PASS: usize = 20;
 
+/// The fractional parts of multiples of the golden ratio are spread evenly.
+const GOLDEN_RATIO: f64 = 1.618_033_988_749_895;
+
 /// Rows of a batch of a matrix with m rows.
 pub fn rows_of_batch(size: Auto<usize>, m: usize) -> usize {
     size.given().unwrap_or_else(|| LEAST_ROWS.max(m.div_ceil(IN_A_PASS))).min(m.max(1))
@@ -32,7 +36,8 @@ pub fn schedule(m: usize, size: usize) -> Vec<Vec<Range<usize>>> {
     let (count, places) = (m.div_ceil(size), PLACES.min(size));
     let part = |place: usize, batch: usize| {
         let all = even_part(m, places, place);
-        let rows = even_part(all.len(), count, batch);
+        let first = (count as f64 * (place as f64 * GOLDEN_RATIO).fract()) as usize;
+        let rows = even_part(all.len(), count, (first + batch) % count);
         all.start + rows.start..all.start + rows.end
     };
     let of_batch = |batch| {
@@ -239,6 +244,18 @@ mod tests {
         assert!(whole.len() == 1 && whole[0].len() == 1 && whole[0][0] == (0..1000), "{whole:?}");
         let spread = &schedule(1600, 160)[4];
         assert!(spread.len() == PLACES && spread.iter().all(|rows| rows.len() == 10), "{spread:?}");
+    }
+
+    /// Rows of six classes, one after the other, that come back in each 1800 rows: as samples in one file.
+    #[test]
+    fn classes_that_come_back_at_equal_distances_are_in_every_batch() {
+        let class = |row: usize| row / 300 % 6;
+        for batch in schedule(14_400, 128) {
+            let mut found: Vec<usize> = batch.into_iter().flatten().map(class).collect();
+            found.sort_unstable();
+            found.dedup();
+            assert!(found.len() >= 5, "{found:?}");
+        }
     }
 
     /// The parts of all ranks are the batch, wherever ranks are cut.

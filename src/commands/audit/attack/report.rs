@@ -47,7 +47,7 @@ pub fn table(pooled: &PooledView, findings: &[Finding]) -> String {
             f.attack
         );
         if !f.assumed.is_empty() {
-            let _ = writeln!(out, "    takes for granted: {}", f.assumed);
+            let _ = writeln!(out, "    assumes: {}", f.assumed);
         }
         if !f.note.is_empty() {
             let _ = writeln!(out, "    {}", f.note);

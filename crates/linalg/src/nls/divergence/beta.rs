@@ -44,6 +44,15 @@ impl BetaMultiply {
         BetaMultiply { beta, unit, row: Vec::new(), numerator: vec![0.0; k], denominator: vec![0.0; k] }
     }
 
+    /// Operations for each component, if `stored` of `all` entries are stored: those of fits, numerators and denominators.
+    pub fn flops_of(beta: f64, stored: usize, all: usize) -> usize {
+        match beta {
+            1.0 => 4 * stored,
+            2.0 => 2 * stored,
+            _ => 6 * all,
+        }
+    }
+
     /// γ.
     fn exponent(&self) -> f64 {
         match self.beta {
@@ -70,6 +79,10 @@ impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
             #[inline(always)]
             || self.multiply(data, y, x, penalty),
         );
+    }
+
+    fn flops(&self, stored: usize, all: usize) -> usize {
+        Self::flops_of(self.beta, stored, all)
     }
 
     fn takes_gram(&self) -> bool {

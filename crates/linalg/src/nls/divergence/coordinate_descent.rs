@@ -78,9 +78,19 @@ impl<T: Real> DivergenceUpdate<T> for KlSweeps {
         }
         x.iter_mut().zip(&self.x).for_each(|(x, &own)| *x = T::from_f64(own));
     }
+
+    fn flops(&self, stored: usize, _: usize) -> usize {
+        Self::flops_of(self.passes) * stored
+    }
 }
 
 impl KlSweeps {
+    /// Operations for each stored entry and component: the fit, and in each pass a ratio, its terms in the slope and the curvature,
+    /// and the new fit.
+    pub const fn flops_of(passes: usize) -> usize {
+        2 + 7 * passes
+    }
+
     pub fn new(k: usize, passes: usize) -> Self {
         KlSweeps {
             passes,

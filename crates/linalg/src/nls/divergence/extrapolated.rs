@@ -70,6 +70,10 @@ impl<T: Real, R: Majorant<T>> DivergenceUpdate<T> for Extrapolated<T, R> {
         }
     }
 
+    fn flops(&self, stored: usize, all: usize) -> usize {
+        self.update.flops(stored, all)
+    }
+
     fn takes_gram(&self) -> bool {
         self.update.takes_gram()
     }

@@ -17,7 +17,7 @@ pub use multiplicative::{KlMultiply, add_ratios, minimiser, step_by_ratios};
 use ndarray::{Array2, ArrayView2};
 
 use super::Penalty;
-use crate::{Block, Real};
+use crate::{Block, Real, flops};
 
 /// The rows x ≥ 0 (rows of the block × k) of minimum β-divergence for a fixed factor Y (columns × k). `unit` is that of the whole
 /// matrix ([`unit`]).
@@ -62,10 +62,11 @@ pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
         _last: &[T],
         penalty: Penalty,
     ) {
-        for (i, x) in x.chunks_exact_mut(y.sums.len()).enumerate() {
-            self.update((block, first + i), y, x, penalty);
-        }
+        update_each(self, (block, first), y, x, penalty);
     }
+
+    /// Floating-point operations of the update of a row, or of some, for each component: `stored` of their `all` entries are stored.
+    fn flops(&self, stored: usize, all: usize) -> usize;
 
     /// Whether updates need the Gram matrix of the fixed factor.
     fn takes_gram(&self) -> bool {
@@ -75,6 +76,22 @@ pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
     /// Whether updates begin at extrapolated rows.
     fn extrapolates(&self) -> bool {
         false
+    }
+}
+
+/// Updates consecutive rows one after the other, and counts their operations.
+fn update_each<T: Real, R: DivergenceUpdate<T>>(
+    update: &mut R,
+    (block, first): (&Block<T>, usize),
+    y: FixedFactor<'_, T>,
+    x: &mut [T],
+    penalty: Penalty,
+) {
+    let k = y.sums.len();
+    let rows = first..first + x.len() / k;
+    flops::count(k * update.flops(block.stored_in(rows.clone()), rows.len() * block.shape().1));
+    for (row, x) in rows.zip(x.chunks_exact_mut(k)) {
+        update.update((block, row), y, x, penalty);
     }
 }
 

@@ -3,11 +3,11 @@
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
 use pulp::{Simd, WithSimd};
 
-use super::{DivergenceUpdate, FixedFactor, Majorant, multiplied};
+use super::{DivergenceUpdate, FixedFactor, Majorant, multiplied, update_each};
 use crate::memory::{CACHE_LINE, prefetch_line};
 use crate::nls::Penalty;
 use crate::simd::{dispatch_along, dispatch_fn, lanes, load, store};
-use crate::{Block, Real, gemm};
+use crate::{Block, Real, flops, gemm};
 
 /// Calls `held` with the number of vectors before the last one as a constant if a row of k numbers fits the registers,
 /// otherwise `any`.
@@ -35,6 +35,9 @@ pub struct KlMultiply {
 }
 
 impl KlMultiply {
+    /// Operations for each stored entry and component: those of fits and ratios.
+    pub const FLOPS: usize = 4;
+
     pub fn new(k: usize) -> Self {
         KlMultiply { ratios: vec![0.0; k] }
     }
@@ -62,12 +65,12 @@ impl<T: Real> DivergenceUpdate<T> for KlMultiply {
                     self.multiply_tile(&m.slice(s![rows, ..]), y, x, penalty);
                 }
             }
-            _ => {
-                for (i, x) in x.chunks_exact_mut(k).enumerate() {
-                    self.update((block, first + i), y, x, penalty);
-                }
-            }
+            _ => update_each(self, (block, first), y, x, penalty),
         }
+    }
+
+    fn flops(&self, stored: usize, _: usize) -> usize {
+        Self::FLOPS * stored
     }
 }
 
@@ -172,6 +175,7 @@ struct RowRatios<'a, T: Real> {
 pub fn add_ratios<T: Real>((block, first): (&Block<T>, usize), u: &[T], y: &[T], k: usize, ratios: &mut [T]) {
     let (rows, columns) = block.shape();
     assert!(first * k + u.len() <= rows * k && y.len() == columns * k && ratios.len() == y.len(), "shapes of ratios");
+    flops::count(KlMultiply::FLOPS * block.stored_in(first..first + u.len() / k) * k);
     for (row, u) in u.chunks_exact(k).enumerate() {
         dispatch_along(k * size_of::<T>(), ColumnRatios { block, row: first + row, y, u, ratios });
     }

@@ -126,15 +126,14 @@ impl Method for BetaMu {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, .. } = *workload;
-        // Operations per entry: the fit, and its terms in the numerator and the denominator. For β = 1 and β = 2, zeros
-        // contribute nothing.
+        // For β = 1 and β = 2, zeros contribute nothing.
         let entries = if [1.0, 2.0].contains(&self.beta.0) { workload.stored } else { m as f64 * n as f64 };
         let mut cost = super::cost(
             &self.init.by_size(),
             self.extrapolation(),
             &Workload { stored: entries, sparse: false, ..*workload },
             ranks,
-            6.0,
+            BetaMultiply::flops_of(self.beta.0, 1, 1) as f64,
         );
         let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
         cost.data = workload.block(rows, workload.part(rows, n)) + workload.block(cols, workload.part(m, cols));

@@ -42,10 +42,8 @@ impl Method for KlCd {
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        // Operations per entry: the fit; then, for each coordinate, a ratio, its terms in the slope and the curvature, and
-        // the new fit.
-        let mut cost =
-            super::cost(&self.kl.start(), Extrapolation::None, workload, ranks, 2.0 + 7.0 * self.inner_sweeps as f64);
+        let flops = KlSweeps::flops_of(self.inner_sweeps) as f64;
+        let mut cost = super::cost(&self.kl.start(), Extrapolation::None, workload, ranks, flops);
         // A copy of the other factor's rows at the nonzeros of a row.
         cost.factors += (size_of::<f64>() * workload.m.max(workload.n) * workload.k) as f64;
         Ok(Some(cost))

@@ -195,7 +195,6 @@ fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ra
         let factors = workload.bytes((own + lines + short + 2 * (rows + cols)) * k);
         cost.start += cost.data * lines as f64 / long as f64 + factors;
     }
-    cost.caveat("the flops are those of the printed formulas; no kernel counts them");
     cost
 }
 

@@ -55,8 +55,8 @@ const MESSAGES: &[MessageSpec] = &{
     all
 };
 
-/// Operations per entry and component: the fit, and its terms in k ratios.
-const FLOPS: f64 = 4.0;
+/// Operations per entry and component.
+const FLOPS: f64 = KlMultiply::FLOPS as f64;
 
 impl KlMu {
     /// The extrapolation of a run.

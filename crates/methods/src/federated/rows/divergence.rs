@@ -247,7 +247,7 @@ fn cost(
     };
     let mut cost = Cost::default();
     // As for the same updates without parties, in both halves of an iteration.
-    let entry = if beta == 1.0 { 4.0 } else { 6.0 } * k as f64;
+    let entry = (BetaMultiply::flops_of(beta, 1, 1) * k) as f64;
     cost.add(Kernel::Other, 2.0 * entry * own, 2.0 * entry * all);
     sum.add_cost(Some(threshold), &mut cost, (ranks, parties), sums, (word, 1));
     // By rows, and by columns.
@@ -255,7 +255,6 @@ fn cost(
     cost.shape = Shape { block: (rows / hosted, n), ..Shape::default() };
     let terms: usize = sums.iter().map(|(_, words)| words).sum();
     cost.factors = workload.bytes((rows + n) * k + (hosted + 1) * terms) + (16 * terms) as f64;
-    cost.caveat("the flops are those of the printed formulas; no kernel counts them");
     cost
 }
 
