@@ -200,7 +200,9 @@ def _clusters(distance: np.ndarray, n: Optional[int]) -> tuple[np.ndarray, np.nd
     """The cluster of each programme, and its silhouette."""
     distance = np.clip((distance + distance.T) / 2, 0, None) * (1 - np.eye(len(distance)))
     most = len(distance) - 1
-    tried = range(2, min(most, _MOST) + 1) if n is None else [min(_run.count("n_metaprograms", n), most)]
+    if n is not None and _run.count("n_metaprograms", n) > most:
+        raise ValueError(f"n_metaprograms={n}: {len(distance)} programmes have at most {most} clusters of more than one")
+    tried = range(2, min(most, _MOST) + 1) if n is None else [n]
     tree = linkage(squareform(distance), "ward")
     best = None
     for n in tried:

@@ -239,6 +239,8 @@ def test_spectra_that_cannot_be_compared_are_named(table, metric):
     with pytest.raises(ValueError, match=f"component {component} .* has no weight in the genes that all samples have"):
         fednmf.tl.metaprograms([wrong], metric=metric)
     twice = table.set_axis([table.columns[0], *table.columns[:-1]], axis=1)
+    with pytest.raises(ValueError, match="n_metaprograms=1000: .* at most"):
+        fednmf.tl.metaprograms([table], metric=metric, n_metaprograms=1000)
     with pytest.raises(ValueError, match=f"have gene '{table.columns[0]}' in two columns"):
         fednmf.tl.metaprograms([twice], metric=metric)
     with pytest.raises(ValueError, match="must be a table of fednmf.tl.spectra"):

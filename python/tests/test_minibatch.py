@@ -336,7 +336,7 @@ def test_what_has_no_rows_is_refused_in_the_same_way(planted, tmp_path):
     model = MiniBatchNMF(2, random_state=0, batch_size=500, max_iter=2).fit(planted)
     n = planted.shape[1]
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        for X in (np.zeros((0, n)), dask.zeros((0, n)), file.create_dataset("x", (0, n))):
+        for X in (np.zeros((0, n)), dask.zeros((0, n)), file.create_dataset("x", (0, n), dtype="f8")):
             for door in (MiniBatchNMF(2).fit, MiniBatchNMF(2).partial_fit, model.transform):
                 with pytest.raises(ValueError, match="0 sample|empty"):
                     door(X)
@@ -348,4 +348,4 @@ def test_a_penalty_that_leaves_no_component_and_a_fit_that_ends_early_are_named(
     with pytest.warns(UserWarning, match="no component is left"):
         MiniBatchNMF(2, random_state=0, batch_size=500, max_iter=2, alpha_W=1e6, l1_ratio=1).fit(planted)
     with pytest.warns(Warning, match="2 passes did not reach"):
-        MiniBatchNMF(2, random_state=0, batch_size=50, max_iter=2, tol=1e-12).fit(planted)
+        MiniBatchNMF(2, random_state=0, batch_size=500, max_iter=2, tol=1e-12).fit(planted)

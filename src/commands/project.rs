@@ -214,6 +214,15 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         comm.sum(metrics::RESIDUAL, &mut sums);
         (u, metrics::relative(sums[0], sums[1]))
     };
+    let overflowed = u.iter().any(|x| !x.is_finite());
+    comm.agree_on_error(if overflowed {
+        let file = args.factors.display();
+        Err(Error::input(format!(
+            "{file}: V is so small that weights would exceed the largest number; multiply V by a large number"
+        )))
+    } else {
+        Ok(())
+    })?;
     if let Some(Destination { path, .. }) = destination {
         let v = if let Some(common) = common { common.spread(v) } else { v };
         let own_v = fednmf_comm::even_part(n, comm.size(), comm.rank());

@@ -25,6 +25,9 @@ pub const METHOD_OF_V: &str = "method_of_v";
 /// The attribute of projected factors that counts the columns of the new matrix which V lacks: the projection ignored them.
 pub const COLUMNS_IGNORED: &str = "columns_ignored";
 
+/// The `algo` of files that are not of one run; earlier versions did not add the method.
+const OF_SEVERAL: [&str; 3] = ["project", "choose", "sweep"];
+
 /// Parameters of the matrix that the files of a sweep have beside those of the method.
 const OF_SWEEPS: [&str; 9] = [
     "transpose",
@@ -105,6 +108,18 @@ impl Provenance {
     pub fn of(attributes: &Map<String, Value>, path: &Path) -> Result<Provenance> {
         let named = |name: &str| attributes.get(name).and_then(Value::as_str).and_then(registry::find);
         let method = named("algo").or_else(|| named(METHOD_OF_V)).map(|entry| entry.description());
+        let wrong = |why: &str| Err(Error::input(format!("{}: {why}", path.display())));
+        let algo =
+            attributes.get("algo").filter(|algo| method.is_none() && !OF_SEVERAL.iter().any(|name| **algo == *name));
+        if let Some(algo) = algo {
+            return wrong(&format!(
+                "its algo is {algo}, which is no method, so the loss of the factors is not known; 'fednmf list' shows the methods \
+                 (kl-mu is for the Kullback-Leibler divergence, hals for the squared error)"
+            ));
+        }
+        if attributes.get("params").is_some_and(|params| !params.is_object()) {
+            return wrong("its params are no set of parameters as a run writes them; use the file as its run wrote it");
+        }
         // The files of a sweep contain some of these parameters next to the method's.
         let parameter =
             |name: &str| attributes.get("params").and_then(|params| params.get(name)).or_else(|| attributes.get(name));
@@ -137,6 +152,9 @@ impl Provenance {
             Some(Measure::BetaDivergence) => parameter("beta").and_then(Value::as_f64),
             _ => None,
         };
+        if beta.is_none() && method.is_some_and(|method| method.measure == Measure::BetaDivergence) {
+            return wrong("says that it is of a beta-divergence, but not of which: its params have no beta");
+        }
         let regularization = RegularizationParams::from_parameters(parameter);
         let text = |name: &str| parameter(name).and_then(Value::as_str).map(str::to_string);
         Ok(Provenance {
@@ -412,5 +430,40 @@ impl Provenance {
         }
         let from = if self.own_missing { "" } else { "as in the run: " };
         if applied.is_empty() { String::new() } else { format!("{from}{}", applied.join("; ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Files that other programs wrote or changed.
+    #[test]
+    fn a_file_that_does_not_tell_its_loss_is_refused() {
+        let read = |about: Value| {
+            let Value::Object(about) = about else { unreachable!() };
+            Provenance::of(&about, Path::new("F.npz")).map(|run| run.beta).map_err(|e| e.message)
+        };
+        assert_eq!(read(json!({})), Ok(None));
+        assert_eq!(read(json!({"algo": "project"})), Ok(None));
+        for kl in ["kl-mu", "KL-MU", "kl-cd", "fed-kl"] {
+            assert_eq!(read(json!({"algo": kl})), Ok(Some(1.0)), "{kl}");
+        }
+        assert_eq!(read(json!({"algo": "sweep", METHOD_OF_V: "kl-mu"})), Ok(Some(1.0)));
+        assert_eq!(read(json!({"algo": "beta-mu", "params": {"beta": 0.5}})), Ok(Some(0.5)));
+        for (about, why) in [
+            (json!({"algo": "kullback-leibler"}), "is no method"),
+            (json!({"algo": "kl-mu "}), "is no method"),
+            (json!({"algo": ""}), "is no method"),
+            (json!({"algo": 7}), "is no method"),
+            (json!({"algo": "beta-mu"}), "have no beta"),
+            (json!({"algo": "hals", "params": []}), "no set of parameters"),
+            (json!({"algo": "hals", "params": "{"}), "no set of parameters"),
+        ] {
+            let found = read(about).unwrap_err();
+            assert!(found.starts_with("F.npz: ") && found.contains(why), "{found}");
+        }
     }
 }

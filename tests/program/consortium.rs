@@ -630,6 +630,7 @@ fn a_preparation_is_proposed_approved_and_recorded() {
         (r#"{"methods": ["fed-kl"]}"#, "does not allow prepare, only fed-kl"),
         (r#"{"max_epsilon": 2}"#, "max_epsilon: demands noise, and prepare adds none"),
         (r#"{"require": ["dp"]}"#, "require: demands noise, and prepare adds none"),
+        (r#"{"require": ["hold"]}"#, "require: requires --hold, and prepare puts no results aside"),
         (r#"{"min_rows": 41}"#, "requires 41 rows"),
         (r#"{"in_the_clear": ["agreement"]}"#, "in_the_clear: does not allow 'load headers' to leave in the clear"),
         (

@@ -39,6 +39,39 @@ fn an_input_is_never_an_output() {
     assert!(fs::read(&input).unwrap() == before);
 }
 
+/// Written by pandas, and by Arrow without the notes of pandas.
+#[test]
+fn a_table_of_parquet_is_that_of_csv() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = |name: &str, to: &str| {
+        let line = "--algo hals -k 2 --max-iters 5 --input";
+        fednmf(0, line).arg(data(&format!("formats/{name}"))).arg("--output").arg(at(to)).ok()
+    };
+    let by_csv = run("table.csv", "csv.h5");
+    for name in ["table.parquet", "table-arrow.parquet"] {
+        let done = run(name, "parquet.h5");
+        assert_eq!(done["checksum"], by_csv["checksum"], "{name}");
+        for factor in ["U", "V"] {
+            assert_eq!(matrix(&at("parquet.h5"), factor), matrix(&at("csv.h5"), factor), "{name}");
+        }
+        // By the names of rows and columns.
+        let file = data(&format!("formats/{name}"));
+        let measured = summary(&format!("evaluate {} --json --input {}", at("csv.h5").display(), file.display()));
+        assert!((number(&measured, "rel_error") - number(&by_csv, "rel_error")).abs() < 1e-12, "{name}");
+        let top = fednmf(0, "top --of columns").arg(at("parquet.h5")).run();
+        assert!(top.stdout.contains("gene 3, 'x'"), "{name}: {}", top.stdout);
+    }
+    let table = data("formats/table-arrow.parquet");
+    fednmf(0, "--index-col no -k 2 --input").arg(&table).refused(&["column 'index' has text", "set_index"]);
+    fednmf(0, "--header no -k 2 --input").arg(&table).refused(&["--header is for tables in text"]);
+    for (party, name) in [(0, "table.parquet"), (1, "table-arrow.parquet")] {
+        fs::copy(data(&format!("formats/{name}")), at(&format!("q-{party}.parquet"))).unwrap();
+    }
+    let joint = "--algo fnmf -k 2 --max-iters 3 --parties 2 --common-columns --accept-risk membership,few-rows --input";
+    fednmf(2, joint).arg(at("q-{party}.parquet")).ok();
+}
+
 #[test]
 fn outputs_are_distinct_and_replace_only_what_fednmf_wrote() {
     let dir = tempdir().unwrap();

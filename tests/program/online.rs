@@ -14,10 +14,15 @@ fn part(rows: &[usize], parts: usize, i: usize) -> &[usize] {
     &rows[start(i)..start(i + 1)]
 }
 
-/// The rows of a batch: some of each sixteenth of the matrix.
+/// The rows of a batch: some of each sixteenth of the matrix, which begins with a share of its rows that follows the golden ratio.
 fn batch(m: usize, size: usize, at: usize) -> Vec<usize> {
-    let (all, places) = ((0..m).collect::<Vec<_>>(), size.min(16));
-    (0..places).flat_map(|place| part(part(&all, places, place), m.div_ceil(size), at).to_vec()).collect()
+    let (all, places, count) = ((0..m).collect::<Vec<_>>(), size.min(16), m.div_ceil(size));
+    let golden = f64::midpoint(1.0, 5f64.sqrt());
+    let rows = |place: usize| {
+        let first = count as f64 * (golden * place as f64 - (golden * place as f64).floor());
+        part(part(&all, places, place), count, (first as usize + at) % count).to_vec()
+    };
+    (0..places).flat_map(rows).collect()
 }
 
 /// Penalties (λ₁, λ₂) on the factors of the whole matrix.

@@ -270,10 +270,10 @@ fn mixed_precision_ends_where_f64_does() {
         assert!(mixed < 1.001 * double && in_f32.is_some_and(|n| n > 0), "{method}: {mixed} {double} {in_f32:?}");
     }
 
-    // A run that stops before the change, and one that stops after it, continue to the same bits.
+    // A run that stops before the change, between two evaluations or after the change continues to the same bits.
     let whole = file("whole.h5");
     run(0, "mixed", "--max-iters 600").arg("--output").arg(&whole).ok();
-    for first in [10, changed_at as usize + 5] {
+    for first in [10, 11, changed_at as usize + 5] {
         let checkpoint = file(&format!("c{first}.h5"));
         let resumed = file(&format!("r{first}.h5"));
         run(0, "mixed", &format!("--max-iters {first}")).arg("--checkpoint").arg(&checkpoint).ok();

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod error;
 pub mod file_lock;
 pub mod host;
+pub mod panics;
 pub mod parameters;
 pub mod printable;
 pub mod stdout;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use fednmf_base::error::{EXIT_FAILED, Error, Result};
+use fednmf_base::panics;
 use fednmf_base::warning::error;
 use fednmf_privacy::Public;
 
@@ -19,6 +20,9 @@ use super::{CONTROL, Communicator, transport, watchdog};
 /// Makes a panic on any rank end the job: unwinding past the end of MPI would leave the other ranks waiting.
 pub fn abort_on_panic() {
     std::panic::set_hook(Box::new(|info| {
+        if panics::are_caught() {
+            return;
+        }
         let payload = info.payload();
         let text =
             payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));

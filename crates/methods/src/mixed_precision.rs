@@ -64,6 +64,9 @@ struct Progress {
     first: Option<f64>,
     last: Option<f64>,
     measured_at: Option<usize>,
+    /// The most iterations between two values.
+    #[serde(default)]
+    interval: usize,
     /// Iterations in f32, once they have ended.
     changed_at: Option<usize>,
 }
@@ -126,9 +129,14 @@ impl Algorithm<f64> for Mixed {
         let Some(single) = &mut self.single else { return self.double.measure() };
         let (measures, iteration) = (single.measure()?, single.iteration());
         let watched = measures.iter().find(|(name, _)| *name == self.measure).or(measures.first());
-        let Progress { first, last, measured_at, .. } = &mut self.progress;
-        // The first evaluation after a resume repeats the last one before it.
-        if let Some((_, now)) = watched.copied().filter(|_| *measured_at != Some(iteration)) {
+        let Progress { first, last, measured_at, interval, .. } = &mut self.progress;
+        let since = measured_at.map_or(usize::MAX, |at| iteration - at);
+        // A run may end between two evaluations, and the first one after a resume repeats the last one: after few iterations the
+        // measure hardly changes.
+        if let Some((_, now)) = watched.copied().filter(|_| since > 0 && since >= *interval) {
+            if measured_at.is_some() {
+                *interval = since;
+            }
             *measured_at = Some(iteration);
             let first = *first.get_or_insert(now);
             // For some measures, larger is better, so absolute values are compared.

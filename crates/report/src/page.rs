@@ -586,6 +586,7 @@ fn time(body: &mut String, history: &History, number_of_run: usize) {
     let mut parts: Vec<String> = Vec::new();
     for (i, (name, p)) in order.iter().enumerate() {
         let seconds = of_ranks(p)
+            .filter(|_| by_rank)
             .unwrap_or_else(|| ["seconds_max", "seconds_mean"].map(|key| finite(p, key).unwrap_or(0.0)).to_vec());
         if i < PHASES {
             parts.push((*name).clone());

@@ -20,6 +20,8 @@ const HELD: &str = ".held";
 const MEMORY: &str = "/dev/shm";
 /// The beginning of the names of directories there.
 const UNENCRYPTED: &str = "fednmf-unencrypted-";
+/// That of a directory which is not locked yet.
+const NEW: &str = "fednmf-new-";
 
 /// Results that are put aside while a run goes on.
 pub struct Held {
@@ -45,10 +47,12 @@ impl InMemory {
                 let _ = fs::remove_dir_all(&left);
             }
         }
-        let path = parent.join(format!("{UNENCRYPTED}{}", std::process::id()));
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        let lock = File::open(&path)?;
+        // It has its name once it is locked: otherwise another process could take it for one that was left.
+        let [new, path] = [NEW, UNENCRYPTED].map(|name| parent.join(format!("{name}{}", std::process::id())));
+        fs::DirBuilder::new().mode(0o700).create(&new)?;
+        let lock = File::open(&new)?;
         lock.try_lock()?;
+        fs::rename(&new, &path)?;
         Ok(InMemory { path, _lock: lock })
     }
 }

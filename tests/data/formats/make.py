@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the small matrices of this directory as SciPy, h5py, anndata and pandas write them: make.py (in this directory).
 
-Made with numpy 2.4.6, scipy 1.17.1, h5py 3.16.0, anndata 0.12.19, pandas; needed only to make them again.
+Made with numpy 2.4.6, scipy 1.17.1, h5py 3.16.0, anndata 0.12.19, pandas, pyarrow 26.0.1; needed only to make them again.
 "counts" is one 40 x 30 matrix of counts in every sparse format, "table" one 12 x 7 matrix of eighths in every dense one.
 """
 
@@ -9,6 +9,8 @@ import anndata
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import scipy.io
 import scipy.sparse as sp
 
@@ -32,6 +34,9 @@ frame = pd.DataFrame(table, index=[f"cell{i}" for i in range(12)], columns=names
 frame.to_csv("table.csv")
 frame.to_csv("table.tsv.gz", sep="\t")
 pd.DataFrame(table).to_csv("table-plain.csv", header=False, index=False)
+frame.to_parquet("table.parquet", row_group_size=5)
+unnoted = pa.Table.from_pandas(frame.reset_index()).replace_schema_metadata(None)
+pq.write_table(unnoted, "table-arrow.parquet", compression="zstd", data_page_version="2.0")
 
 # AnnData: cells x genes, X in CSR, a dense and a CSC layer
 adata = anndata.AnnData(counts, layers={"csc": counts.tocsc(), "dense": dense})

@@ -117,8 +117,15 @@ pub fn damaged_files(comm: &Communicator, dir: &str) {
         (state % below.max(1) as u64) as usize
     };
     let own = ["coordinate.mtx", "array.mtx", "symmetric.mtx", "pattern.mtx", "coordinate.mtx.gz", "images-idx3-ubyte"];
-    let foreign =
-        ["counts-csr.npz", "counts-csc-plain.npz", "table-fortran.npy", "table.csv", "table.txt", "baskets.dat"];
+    let foreign = [
+        "counts-csr.npz",
+        "counts-csc-plain.npz",
+        "table-fortran.npy",
+        "table.csv",
+        "table.txt",
+        "table.parquet",
+        "baskets.dat",
+    ];
     let paths = own.iter().map(|n| format!("{dir}/{n}")).chain(foreign.iter().map(|n| format!("{formats}/{n}")));
     let (mut read, mut refused) = (0, 0);
     for path in paths {

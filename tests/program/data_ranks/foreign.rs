@@ -47,6 +47,8 @@ pub fn foreign_files(comm: &Communicator, dir: &str) {
         ("table-big-endian.npy", &eightfold, false),
         ("table.txt", &table, false),
         ("table.csv", &table, false),
+        ("table.parquet", &table, false),
+        ("table-arrow.parquet", &table, false),
         ("table.tsv.gz", &table, false),
         ("table-plain.csv", &table, false),
         ("table.h5:/table", &table, false),

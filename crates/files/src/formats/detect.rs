@@ -12,9 +12,9 @@ use crate::formats::fimi::Transactions;
 use crate::formats::hdf5::{Hdf5Matrix, Storage};
 use crate::formats::io::{InputFile, io_error, open, read_full};
 use crate::formats::limits::{check_shape, unpacked_bytes};
-use crate::formats::options::{Names, TableFormat, TableOptions};
+use crate::formats::options::{Names, Presence, TableFormat, TableOptions};
 use crate::formats::raw::RawArray;
-use crate::formats::{hdf5, idx, mtx, npy, npz, table, triples};
+use crate::formats::{hdf5, idx, mtx, npy, npz, parquet, table, triples};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
@@ -23,12 +23,13 @@ enum Format {
     Idx,
     Npz,
     Hdf5,
+    Parquet,
     Table { tabs: bool },
     Triples { tabs: bool },
     Fimi,
 }
 
-const SUPPORTED: &str = "supported are .mtx, .npy, .npz, .h5/.hdf5/.h5ad/.loom/.biom, .csv/.tsv/.txt, idx and .dat (FIMI); text files, \
+const SUPPORTED: &str = "supported are .mtx, .npy, .npz, .h5/.hdf5/.h5ad/.loom/.biom, .csv/.tsv/.txt, .parquet, idx and .dat (FIMI); text files, \
                          .npy and idx also as .gz";
 
 impl Format {
@@ -39,6 +40,7 @@ impl Format {
             "npy" => Format::Npy,
             "npz" => Format::Npz,
             "idx" => Format::Idx,
+            "parquet" | "pq" => Format::Parquet,
             "csv" | "txt" => Format::Table { tabs: false },
             "tsv" | "tab" => Format::Table { tabs: true },
             "dat" => Format::Fimi,
@@ -59,6 +61,8 @@ impl Format {
             Some(Format::Hdf5)
         } else if lead.starts_with(b"PK\x03\x04") {
             Some(Format::Npz)
+        } else if lead.starts_with(parquet::MAGIC) {
+            Some(Format::Parquet)
         } else if idx::is_idx(lead) {
             Some(Format::Idx)
         } else {
@@ -164,7 +168,13 @@ fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identifi
             wrong(&format!("is of no known format; {SUPPORTED}{hint}"))
         })?,
     };
-    match options.first_given() {
+    // The rule for the names of rows is that of tables in text.
+    let given = if format == Format::Parquet {
+        TableOptions { index_col: Presence::Auto, ..options }.first_given()
+    } else {
+        options.first_given()
+    };
+    match given {
         Some(option) if !matches!(format, Format::Table { .. } | Format::Triples { .. }) => Err(wrong(&format!(
             "{option} is for tables in text (.csv, .tsv, .txt), and this file is none; leave the option out"
         ))),
@@ -201,6 +211,7 @@ pub fn kind(path: &Path) -> Option<FileKind> {
         Some(Format::Npy) => "a NumPy array (.npy)",
         Some(Format::Market) => "a matrix in MatrixMarket format (.mtx)",
         Some(Format::Idx) => "an array in idx format",
+        Some(Format::Parquet) => "a table in Parquet",
         _ if lead.is_empty() => "an empty file",
         _ if lead.starts_with(&[0x1f, 0x8b]) => "compressed by gzip",
         _ if lead.starts_with(b"{\"event\":") => "a trace of fednmf",
@@ -240,6 +251,7 @@ pub fn names(path: &str, options: TableOptions) -> Names {
     let names = match format {
         Format::Table { tabs } => table::names(&file, tabs, options),
         Format::Triples { tabs } => triples::names(&file, tabs, options),
+        Format::Parquet => parquet::names(&file, options),
         _ => return (None, None),
     };
     names.unwrap_or_default()
@@ -264,7 +276,7 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, pri
     if dataset.is_some() && format != Format::Hdf5 {
         return Err(wrong("only an HDF5 file contains datasets"));
     }
-    if gz && matches!(format, Format::Hdf5 | Format::Npz) {
+    if gz && matches!(format, Format::Hdf5 | Format::Npz | Format::Parquet) {
         return Err(wrong("unpack it first (gunzip): parts of it cannot be read while it is compressed"));
     }
     let mut image = None;
@@ -312,6 +324,12 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, pri
                 ((matrix.rows, matrix.cols), Some(matrix.entries), format, Encoding::Hdf5Group(matrix, name))
             }
         },
+        Format::Parquet => {
+            let (found, shape, kind) = parquet::header(&file, options)?;
+            values = kind;
+            let named = if found.index.is_some() { ", with names of rows" } else { "" };
+            (shape, Some(shape.0 as u64 * shape.1 as u64), format!("Parquet{named}"), Encoding::Parquet(found))
+        }
         Format::Table { tabs } => {
             let table = table::layout(&file, tabs, options)?;
             let format = match table.header.separator {

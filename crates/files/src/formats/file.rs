@@ -19,6 +19,7 @@ use crate::formats::header::Header;
 use crate::formats::io::InputFile;
 use crate::formats::limits::check_shape;
 use crate::formats::mtx::{ArrayReader, Market};
+use crate::formats::parquet::{Parquet, ParquetReader};
 use crate::formats::raw::{RawArray, RawReader};
 use crate::formats::reader::{BlockResult, DenseReader, EntrySink, SelectedReader};
 use crate::formats::refusal::Refusal;
@@ -67,6 +68,7 @@ pub enum Encoding {
     Hdf5Group(Compressed, String),
     /// The name of a dense HDF5 dataset, and its chunks.
     Hdf5Dataset(String, Option<Chunks>),
+    Parquet(Parquet),
 }
 
 /// The content of one part of a text.
@@ -157,6 +159,12 @@ impl MatrixFile {
                 self.selection_note =
                     Some(format!("{} of {all} columns are in the files of all parties and are used", kept.len()));
             }
+            if let (Encoding::Parquet(parquet), false) = (&mut self.encoding, *of_rows) {
+                parquet.columns = kept.iter().map(|&at| parquet.columns[at]).collect();
+                self.cols = kept.len();
+                self.selection = None;
+                return Ok(());
+            }
             if !self.has_positions() && *of_rows != self.by_columns() {
                 return Err(self.file.error(
                     "is a dense matrix stored feature by feature, from which features cannot be selected; store it sample by \
@@ -171,7 +179,7 @@ impl MatrixFile {
     /// Whether its blocks are stored sparse.
     pub fn sparse(&self) -> bool {
         match &self.encoding {
-            Encoding::Raw(_) | Encoding::Table(_) | Encoding::Hdf5Dataset(..) => false,
+            Encoding::Raw(_) | Encoding::Table(_) | Encoding::Hdf5Dataset(..) | Encoding::Parquet(_) => false,
             Encoding::Market(market) => market.coordinate,
             Encoding::Triples(_) | Encoding::Transactions(_) | Encoding::Npz(..) | Encoding::Hdf5Group(..) => true,
         }
@@ -211,7 +219,7 @@ impl MatrixFile {
     pub fn by_columns(&self) -> bool {
         match &self.encoding {
             Encoding::Raw(raw) => raw.by_columns,
-            Encoding::Market(_) => true,
+            Encoding::Market(_) | Encoding::Parquet(_) => true,
             _ => false,
         }
     }
@@ -386,6 +394,7 @@ impl MatrixFile {
                 let cache = CHUNK_CACHE.min(2 * size_of::<f64>() * self.together());
                 Box::new(DatasetReader::open(self.path(), name, cache, policy)?)
             }
+            Encoding::Parquet(parquet) => Box::new(ParquetReader::open(&self.file, parquet, policy)?),
             Encoding::Market(market) => {
                 Box::new(ArrayReader::new(market, self.blocks(part, parts)?, share.start, policy))
             }
@@ -414,6 +423,7 @@ impl MatrixFile {
             Encoding::Npz(matrix, _) | Encoding::Hdf5Group(matrix, _) => matrix.by_columns,
             Encoding::Raw(raw) => raw.by_columns,
             Encoding::Hdf5Dataset(..) => false,
+            Encoding::Parquet(_) => true,
             _ => {
                 return Err(
                     "is text; convert it to .npy (numpy.save), .npz (scipy.sparse.save_npz(…, compressed=False)) or \

@@ -143,7 +143,7 @@ impl LabelDetection {
     }
 
     /// The reason why lines may be labels or data, with the option that decides; `None` if there is no ambiguity.
-    fn ambiguity(&self) -> Option<String> {
+    pub fn ambiguity(&self) -> Option<String> {
         let data = if self.kind == Kind::Row { "data" } else { "an entry" };
         let line = match self.header {
             Found::Ambiguous(why) => Some(format!(

@@ -27,6 +27,7 @@ pub mod npy;
 pub mod npz;
 pub mod number;
 pub mod options;
+pub mod parquet;
 pub mod raw;
 pub mod reader;
 pub mod refusal;

@@ -105,7 +105,10 @@ mod tests {
     use fednmf_data::state::{Owner, ReadRows};
 
     use super::*;
+    use fednmf_base::unfinished::Access;
+
     use crate::output::gather::write_alone;
+    use crate::output::npz::Archive;
 
     fn numbers(rows: usize, cols: usize) -> Array2<f64> {
         // Column-major, like the factors of the dense kernels.
@@ -138,6 +141,55 @@ mod tests {
             stored.rows("U", Owner::Shared, rows.start, out.view_mut()).unwrap();
             assert_eq!(out, u.slice(s![rows, ..]));
         }
+    }
+
+    /// Files that other programs wrote or changed.
+    #[test]
+    fn factors_that_do_not_fit_their_names_or_each_other_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = |u: &Array2<f64>, v: &Array2<f64>, about: Value| {
+            let path = dir.path().join("o.h5");
+            let Value::Object(about) = about else { unreachable!() };
+            let pieces = [Piece::shared("U", u.nrows(), 0, u.view()), Piece::shared("V", v.nrows(), 0, v.view())];
+            write_alone(&path, &pieces.iter().collect::<Vec<_>>(), &about).unwrap().publish().unwrap();
+            Stored::open_factors(&path).map(|_| ()).map_err(|e| e.message)
+        };
+        let (u, v) = (numbers(4, 2), numbers(3, 2));
+        let (rows, columns) = (["a", "b", "c", "d"], ["x", "y", "z"]);
+        assert_eq!(opened(&u, &v, json!({})), Ok(()));
+        assert_eq!(opened(&u, &v, json!({"row_names": rows, "column_names": columns})), Ok(()));
+        for (u, v, about, why) in [
+            (&u, &v, json!({"column_names": rows}), "4 names for the 3 rows of V"),
+            (&u, &v, json!({"row_names": columns}), "3 names for the 4 rows of U"),
+            (&u, &v, json!({"column_names": [1, 2, 3]}), "column_names are no list of names"),
+            (&u, &v, json!({"column_names": "x,y,z"}), "column_names are no list of names"),
+            (&u, &numbers(3, 1), json!({}), "U has 2 columns and its V 1"),
+            (&u, &numbers(0, 2), json!({}), "V is empty (0 x 2)"),
+        ] {
+            let found = opened(u, v, about).unwrap_err();
+            assert!(found.contains(why), "{found}");
+        }
+        // Arrays of names, as attribute, as dataset, and in .npz.
+        for as_dataset in [false, true] {
+            opened(&u, &v, json!({})).unwrap();
+            let path = dir.path().join("o.h5");
+            let file = hdf5::File::append(&path).unwrap();
+            if as_dataset {
+                file.new_dataset_builder().with_data(&[1, 2, 3]).create("column_names").unwrap();
+            } else {
+                file.new_attr_builder().with_data(&[1, 2, 3]).create("column_names").unwrap();
+            }
+            file.close().unwrap();
+            let found = Stored::open_factors(&path).unwrap_err().message;
+            assert!(found.contains("column_names are no list of names"), "{found}");
+        }
+        let path = dir.path().join("o.npz");
+        let mut archive = Archive::create(&path, Map::new(), Access::Default).unwrap();
+        archive.array("V", "<f8", &[1, 1], &1f64.to_le_bytes()).unwrap();
+        archive.texts("column_names", &["x".to_string()]).unwrap();
+        archive.finish().unwrap().publish().unwrap();
+        let found = Stored::open_factors(&path).unwrap_err().message;
+        assert!(found.contains("column_names are no list of names"), "{found}");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::formats::npy::Header;
 use crate::formats::raw::{NumberType, RawArray};
 use crate::output::part::{Part, unwritten};
 use crate::output::plan::Matrix;
+use crate::output::stored::{COLUMN_NAMES, ROW_NAMES};
 use crate::output::values::Scalar;
 
 /// An archive being written.
@@ -221,6 +222,11 @@ impl Matrices {
                     characters.iter().map(|b| char::from_u32(u32::from_le_bytes(*b)).unwrap_or('\u{fffd}'));
                 let text: String = characters.collect();
                 attributes.insert(name, Scalar::Text(text.trim_end_matches('\0').to_string()).to_json());
+                continue;
+            }
+            if [ROW_NAMES, COLUMN_NAMES].contains(&&*name) {
+                // An array instead of a text: there, but not read.
+                attributes.insert(name, Value::Null);
                 continue;
             }
             let Ok(header) = npy::header(&mut &start[..]) else { continue };

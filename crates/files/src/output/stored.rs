@@ -71,9 +71,11 @@ impl Stored {
     /// factor are read, since an institution has no other files of a joint run.
     ///
     /// # Errors
-    /// As [`Stored::open`], and if the shared file is not in the directory of the party's file, or is of another run.
+    /// As [`Stored::open`], if the factors or their names do not fit together, and if the shared file is not in the directory of
+    /// the party's file, or is of another run.
     pub fn open_factors(path: &Path) -> Result<Self> {
         let stored = Stored::open(path)?;
+        stored.check_factors()?;
         let party = stored.attributes.get(PARTY).and_then(Value::as_u64).and_then(|party| usize::try_from(party).ok());
         let files = stored.attributes.get(PARTY_FILES).and_then(Value::as_str);
         let (Some(party), Some(files)) = (party, files) else { return Ok(stored) };
@@ -81,6 +83,7 @@ impl Stored {
         let now = shared_beside(path, party).unwrap_or_else(|| then.clone());
         let open = |shared: &Path| {
             let shared = Stored { party: Some((party, path.to_path_buf())), ..Stored::open(shared)? };
+            shared.check_factors()?;
             shared.of_party(party).map(|_| shared)
         };
         open_either([&now, &then].map(|name| path.with_file_name(name)), open, |shared, e| {
@@ -167,6 +170,46 @@ impl Stored {
                 Names { rows: list(ROW_NAMES), columns: list(COLUMN_NAMES), turned: false }
             }
         }
+    }
+
+    /// Checks that the factors in this file have as many components, and a name for each row where they have names. Another program
+    /// may have written or changed them.
+    ///
+    /// # Errors
+    /// If not.
+    fn check_factors(&self) -> Result<()> {
+        let wrong = |why: String| Err(Error::input(format!("{}: {why}", self.path.display())));
+        let in_anndata = matches!(&self.source, Source::Hdf5(container) if container.is_anndata());
+        let mut components = None;
+        for (factor, name) in [("U", ROW_NAMES), ("V", COLUMN_NAMES)] {
+            let names = if in_anndata { None } else { self.attributes.get(name) };
+            let texts = names.map(|_| self.list(name));
+            if let Some(None) = texts {
+                return wrong(format!(
+                    "its {name} are no list of names as fednmf writes them; store them as one text in JSON, json.dumps([...])"
+                ));
+            }
+            if !self.has(factor) {
+                continue;
+            }
+            let (rows, k) = self.matrix(factor)?;
+            match (*components.get_or_insert(k), texts.flatten()) {
+                _ if rows == 0 || k == 0 => return wrong(format!("its {factor} is empty ({rows} x {k})")),
+                (other, _) if other != k => {
+                    return wrong(format!(
+                        "its U has {other} columns and its V {k}; they are not the factors of one run"
+                    ));
+                }
+                (_, Some(names)) if names.len() != rows => {
+                    return wrong(format!(
+                        "its {name} are {} names for the {rows} rows of {factor}; give one for each",
+                        names.len()
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// A list of names among the attributes.
@@ -352,6 +395,7 @@ impl Stored {
                 )));
             }
         }
+        stored.check_factors()?;
         Ok(stored)
     }
 

@@ -17,7 +17,7 @@ use crate::output::anndata;
 use crate::output::checksum;
 use crate::output::checksum::Checksum;
 use crate::output::plan::{block_rows, blocks};
-use crate::output::stored::damaged;
+use crate::output::stored::{COLUMN_NAMES, ROW_NAMES, damaged};
 
 /// The open file.
 #[derive(Debug)]
@@ -37,7 +37,15 @@ impl Container {
         let file = hdf5::File::open(path)
             .map_err(|e| damaged(path, format!("it is no HDF5 file, or one that was cut short: {e}")))?;
         let scalars = read_all(&file).map_err(|e| damaged(path, e))?;
-        let mut attributes = scalars.into_iter().map(|(name, value)| (name, value.to_json())).collect();
+        let mut attributes: Map<String, Value> =
+            scalars.into_iter().map(|(name, value)| (name, value.to_json())).collect();
+        let others = file.attr_names().map_err(|e| damaged(path, e))?;
+        for name in [ROW_NAMES, COLUMN_NAMES] {
+            if !attributes.contains_key(name) && (others.iter().any(|other| other == name) || file.link_exists(name)) {
+                // An array instead of a text: there, but not read.
+                attributes.insert(name.into(), Value::Null);
+            }
+        }
         let anndata = anndata::is_one(&attributes);
         if anndata {
             attributes = sheet::about(&file).map_err(|e| damaged(path, e))?;

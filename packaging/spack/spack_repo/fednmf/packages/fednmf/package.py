@@ -35,7 +35,7 @@ class Fednmf(CargoPackage):
 
     @property
     def build_args(self):
-        features = ["sites", "hdf5", "paillier", self.spec.variants["blas"].value]
+        features = ["sites", "hdf5", "parquet", "paillier", self.spec.variants["blas"].value]
         if self.spec.satisfies("+mpi"):
             features.append("mpi")
         return ["--locked", "--no-default-features", "--features", ",".join(features)]

@@ -1,0 +1,575 @@
+//! The reader. Columns of numbers are those of the matrix; the index of pandas, or a first column that names the rows as in a table
+//! in text, are names.
+
+use std::fs::File;
+use std::ops::Range;
+
+use parquet::basic::{Compression, ConvertedType, LogicalType, Type};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::DataType;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::schema::types::ColumnDescriptor;
+use serde_json::Value;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_base::panics::caught;
+use fednmf_data::policy::{EntryPolicy, position};
+use fednmf_data::values::Values;
+use fednmf_linalg::Real;
+
+use super::Parquet;
+use crate::formats::header::LabelDetection;
+use crate::formats::io::{InputFile, open};
+use crate::formats::limits::check_shape;
+use crate::formats::options::{Names, Presence, TableOptions};
+use crate::formats::reader::DenseReader;
+use crate::formats::refusal::Refusal;
+
+/// Rows from which it is inferred whether the first column names them, as in a table in text.
+const FIRST_ROWS: usize = 64;
+/// Values that are decoded together.
+const TOGETHER: usize = 1 << 16;
+
+/// What a column has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Numbers(Values),
+    Text,
+    /// Something else, in words.
+    Other(&'static str),
+}
+
+fn kind(column: &ColumnDescriptor) -> Kind {
+    use ConvertedType as Converted;
+    if column.max_rep_level() > 0 || column.path().parts().len() > 1 {
+        return Kind::Other("lists or records");
+    }
+    match (column.logical_type_ref(), column.converted_type()) {
+        (Some(LogicalType::Decimal { .. }), _) | (_, Converted::DECIMAL) => {
+            return Kind::Other("decimals of a fixed scale");
+        }
+        (Some(LogicalType::Date | LogicalType::Time { .. } | LogicalType::Timestamp { .. }), _)
+        | (
+            _,
+            Converted::DATE
+            | Converted::TIME_MILLIS
+            | Converted::TIME_MICROS
+            | Converted::TIMESTAMP_MILLIS
+            | Converted::TIMESTAMP_MICROS
+            | Converted::INTERVAL,
+        ) => return Kind::Other("dates or times"),
+        _ => {}
+    }
+    match column.physical_type() {
+        Type::BOOLEAN | Type::INT32 | Type::INT64 => Kind::Numbers(Values::Whole),
+        Type::FLOAT => Kind::Numbers(Values::Single),
+        Type::DOUBLE => Kind::Numbers(Values::Double),
+        Type::BYTE_ARRAY => Kind::Text,
+        Type::INT96 => Kind::Other("dates or times"),
+        Type::FIXED_LEN_BYTE_ARRAY => Kind::Other("values of a fixed number of bytes"),
+    }
+}
+
+/// The open file.
+fn reader(file: &InputFile) -> Result<SerializedFileReader<File>> {
+    let opened = open(&file.path)?;
+    read(file, || SerializedFileReader::new(opened))
+}
+
+/// Calls the library, which panics on some damaged files.
+fn read<R>(file: &InputFile, call: impl FnOnce() -> std::result::Result<R, ParquetError>) -> Result<R> {
+    let done = caught(call).unwrap_or_else(|| Err(ParquetError::General("it is damaged".into())));
+    done.map_err(|e| damaged(file, &e))
+}
+
+fn damaged(file: &InputFile, e: &ParquetError) -> Error {
+    file.error(Refusal::new(format!("cannot be read as Parquet ({e})"), "cannot be read as Parquet"))
+}
+
+/// The index that pandas has noted: the titles of its columns; `None` if pandas did not write the file.
+fn index_of_pandas(reader: &SerializedFileReader<File>) -> Option<Vec<String>> {
+    let all = reader.metadata().file_metadata().key_value_metadata()?;
+    let noted = all.iter().find(|entry| entry.key == "pandas")?.value.as_deref()?;
+    let noted: Value = serde_json::from_str(noted).ok()?;
+    // A range is no column.
+    Some(noted.get("index_columns")?.as_array()?.iter().filter_map(|name| Some(name.as_str()?.to_string())).collect())
+}
+
+/// The columns of the matrix, its shape, and the type of its numbers.
+///
+/// # Errors
+/// If the file is damaged, has columns without numbers, or a first column of which it is not clear whether it names the rows.
+pub fn header(file: &InputFile, options: TableOptions) -> Result<(Parquet, (usize, usize), Values)> {
+    let reader = reader(file)?;
+    let meta = reader.metadata().file_metadata();
+    let compressed =
+        reader.metadata().row_groups().iter().flat_map(|group| group.columns()).map(|column| column.compression());
+    let is_read = |how: &Compression| {
+        matches!(how, Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_) | Compression::ZSTD(_))
+    };
+    if let Some(how) = compressed.into_iter().find(|how| !is_read(how)) {
+        return Err(
+            file.error(format!("is compressed by {how}, which is not read; write it with zstd, snappy, gzip or none"))
+        );
+    }
+    let rows = usize::try_from(meta.num_rows()).map_err(|_| file.error("promises a negative number of rows"))?;
+    let schema = meta.schema_descr();
+    let (mut columns, index) = ((0..schema.num_columns()).collect::<Vec<_>>(), index(file, &reader, options)?);
+    columns.retain(|column| Some(*column) != index);
+    let mut values = Values::Whole;
+    for &j in &columns {
+        let column = schema.column(j);
+        match kind(&column) {
+            Kind::Numbers(found) => values = values.max(found),
+            Kind::Text | Kind::Other(_) => {
+                let what = if let Kind::Other(what) = kind(&column) { what } else { "text" };
+                return Err(file.error(Refusal::quoting(column.name().as_bytes(), |title| {
+                    format!(
+                        "column {title} has {what}, not numbers; leave it out, or make it the index (pandas: set_index)"
+                    )
+                })));
+            }
+        }
+    }
+    let shape = (rows, columns.len());
+    check_shape(shape.0, shape.1, None).map_err(|what| file.error(what))?;
+    let of_groups: i64 = reader.metadata().row_groups().iter().map(|group| group.num_rows()).sum();
+    if of_groups != meta.num_rows() {
+        return Err(file.error(format!("promises {rows} rows, and its row groups have {of_groups}")));
+    }
+    Ok((Parquet { columns, index }, shape, values))
+}
+
+/// The column with the names of the rows.
+fn index(file: &InputFile, reader: &SerializedFileReader<File>, options: TableOptions) -> Result<Option<usize>> {
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let noted = if options.index_col == Presence::Auto { index_of_pandas(reader) } else { None };
+    if let Some(titles) = noted {
+        if titles.len() > 1 {
+            return Err(file.error("has an index of several columns; make it one (pandas: reset_index, and set_index)"));
+        }
+        let at = |title: &String| (0..schema.num_columns()).find(|&j| schema.column(j).name() == title);
+        return titles
+            .first()
+            .map(|title| at(title).ok_or_else(|| file.error("has no column for its index")))
+            .transpose();
+    }
+    if schema.num_columns() < 2 || !matches!(kind(&schema.column(0)), Kind::Numbers(_) | Kind::Text) {
+        return Ok(None);
+    }
+    // The rule for tables in text, on the first rows as text.
+    let titles = schema.columns().iter().map(|column| column.name().to_string()).collect::<Vec<_>>();
+    let rows = usize::try_from(reader.metadata().file_metadata().num_rows()).unwrap_or(0).min(FIRST_ROWS);
+    let mut lines = vec![titles];
+    lines.resize(rows + 1, Vec::new());
+    for j in 0..schema.num_columns() {
+        let texts = match kind(&schema.column(j)) {
+            Kind::Other(_) => vec![String::new(); rows],
+            _ => read(file, || texts(reader, j, rows))?,
+        };
+        lines[1..].iter_mut().zip(texts).for_each(|(line, text)| line.push(text));
+    }
+    let fields: Vec<Vec<&[u8]>> = lines.iter().map(|line| line.iter().map(String::as_bytes).collect()).collect();
+    let found = LabelDetection::of_rows(&fields, TableOptions { header: Presence::Yes, ..options });
+    if let Some(why) = found.ambiguity() {
+        return Err(file.error(why));
+    }
+    Ok(found.labels.index_col.then_some(0))
+}
+
+/// The titles of the columns of the matrix, and the names of the rows.
+///
+/// # Errors
+/// As [`header`].
+pub fn names(file: &InputFile, options: TableOptions) -> Result<Names> {
+    let (Parquet { columns, index }, (rows, _), _) = header(file, options)?;
+    let reader = reader(file)?;
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let titles = columns.iter().map(|&j| schema.column(j).name().to_string()).collect();
+    let named = index.map(|j| read(file, || texts(&reader, j, rows))).transpose()?;
+    Ok((Some(titles), named))
+}
+
+/// The first values of a column as text; a missing one is empty.
+fn texts(
+    reader: &SerializedFileReader<File>,
+    column: usize,
+    rows: usize,
+) -> std::result::Result<Vec<String>, ParquetError> {
+    let descriptor = reader.metadata().file_metadata().schema_descr().column(column);
+    let mut all = Vec::new();
+    for group in 0..reader.num_row_groups() {
+        let left = (rows - all.len()).min(usize::try_from(reader.metadata().row_group(group).num_rows()).unwrap_or(0));
+        let mut column = Column::open(reader, group, column, &descriptor)?;
+        let decoded = &mut |text: Option<String>| all.push(text.unwrap_or_default());
+        match &mut column.values {
+            ColumnReader::ByteArrayColumnReader(values) => {
+                each(values, left, column.nullable, &mut |x| {
+                    decoded(x.map(|x| String::from_utf8_lossy(x.data()).into_owned()))
+                })?;
+            }
+            _ => column.numbers(left, &mut |x| decoded((!x.is_nan()).then(|| x.to_string())))?,
+        }
+    }
+    all.resize(rows, String::new());
+    Ok(all)
+}
+
+/// The values of a column in a row group.
+struct Column {
+    values: ColumnReader,
+    /// The level of an entry that is there; 0 if all are.
+    nullable: i16,
+    unsigned: bool,
+}
+
+impl Column {
+    fn open(
+        reader: &SerializedFileReader<File>,
+        group: usize,
+        column: usize,
+        descriptor: &ColumnDescriptor,
+    ) -> std::result::Result<Self, ParquetError> {
+        let unsigned = matches!(descriptor.converted_type(), ConvertedType::UINT_32 | ConvertedType::UINT_64);
+        let values = reader.get_row_group(group)?.get_column_reader(column)?;
+        Ok(Column { values, nullable: descriptor.max_def_level(), unsigned })
+    }
+
+    fn skip(&mut self, count: usize) -> std::result::Result<(), ParquetError> {
+        let skipped = match &mut self.values {
+            ColumnReader::BoolColumnReader(values) => values.skip_records(count),
+            ColumnReader::Int32ColumnReader(values) => values.skip_records(count),
+            ColumnReader::Int64ColumnReader(values) => values.skip_records(count),
+            ColumnReader::Int96ColumnReader(values) => values.skip_records(count),
+            ColumnReader::FloatColumnReader(values) => values.skip_records(count),
+            ColumnReader::DoubleColumnReader(values) => values.skip_records(count),
+            ColumnReader::ByteArrayColumnReader(values) => values.skip_records(count),
+            ColumnReader::FixedLenByteArrayColumnReader(values) => values.skip_records(count),
+        }?;
+        if skipped == count { Ok(()) } else { Err(ends_early()) }
+    }
+
+    /// Passes the next values on, and NaN for missing ones.
+    fn numbers(&mut self, count: usize, to: &mut dyn FnMut(f64)) -> std::result::Result<(), ParquetError> {
+        let (nullable, unsigned) = (self.nullable, self.unsigned);
+        match &mut self.values {
+            ColumnReader::BoolColumnReader(values) => {
+                each(values, count, nullable, &mut |x| to(x.map_or(f64::NAN, |&x| f64::from(u8::from(x)))))
+            }
+            ColumnReader::Int32ColumnReader(values) => each(values, count, nullable, &mut |x| {
+                to(x.map_or(f64::NAN, |&x| if unsigned { f64::from(x.cast_unsigned()) } else { f64::from(x) }));
+            }),
+            ColumnReader::Int64ColumnReader(values) => each(values, count, nullable, &mut |x| {
+                to(x.map_or(f64::NAN, |&x| if unsigned { x.cast_unsigned() as f64 } else { x as f64 }));
+            }),
+            ColumnReader::FloatColumnReader(values) => {
+                each(values, count, nullable, &mut |x| to(x.map_or(f64::NAN, |&x| f64::from(x))))
+            }
+            ColumnReader::DoubleColumnReader(values) => {
+                each(values, count, nullable, &mut |x| to(x.map_or(f64::NAN, |&x| x)))
+            }
+            _ => Err(ParquetError::General("a column has no numbers".into())),
+        }
+    }
+}
+
+fn ends_early() -> ParquetError {
+    ParquetError::General("a column has fewer values than rows".into())
+}
+
+/// Passes the next `count` values of a column on; `None` for one that is missing.
+fn each<D: DataType>(
+    values: &mut ColumnReaderImpl<D>,
+    count: usize,
+    nullable: i16,
+    to: &mut dyn FnMut(Option<&D::T>),
+) -> std::result::Result<(), ParquetError> {
+    let (mut left, mut levels, mut found) = (count, Vec::new(), Vec::new());
+    while left > 0 {
+        levels.clear();
+        found.clear();
+        let levels_of = (nullable > 0).then_some(&mut levels);
+        let (records, ..) = values.read_records(left.min(TOGETHER), levels_of, None, &mut found)?;
+        if records == 0 {
+            return Err(ends_early());
+        }
+        if nullable == 0 {
+            found.iter().for_each(|x| to(Some(x)));
+        } else {
+            let mut next = found.iter();
+            for level in &levels {
+                to(if *level == nullable { Some(next.next().ok_or_else(ends_early)?) } else { None });
+            }
+        }
+        left -= records;
+    }
+    Ok(())
+}
+
+/// Reads the columns of the matrix; a line is a column.
+pub struct ParquetReader<'a> {
+    file: &'a InputFile,
+    parquet: &'a Parquet,
+    policy: EntryPolicy,
+    reader: SerializedFileReader<File>,
+    at: Option<Place>,
+}
+
+/// How far a column was read.
+struct Place {
+    line: usize,
+    /// The next row.
+    row: usize,
+    /// The next row group, the rows that are left of this one, and its values.
+    next_group: usize,
+    left: usize,
+    column: Option<Column>,
+}
+
+impl<'a> ParquetReader<'a> {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn open(file: &'a InputFile, parquet: &'a Parquet, policy: EntryPolicy) -> Result<Self> {
+        Ok(ParquetReader { file, parquet, policy, reader: reader(file)?, at: None })
+    }
+
+    /// Passes rows of a column on.
+    fn column(
+        &mut self,
+        line: usize,
+        rows: Range<usize>,
+        to: &mut dyn FnMut(f64),
+    ) -> std::result::Result<(), ParquetError> {
+        let mut place = match self.at.take() {
+            Some(place) if place.line == line && place.row <= rows.start => place,
+            _ => Place { line, row: 0, next_group: 0, left: 0, column: None },
+        };
+        let column = self.parquet.columns[line];
+        let descriptor = self.reader.metadata().file_metadata().schema_descr().column(column);
+        while place.row < rows.end {
+            let Some(values) = place.column.as_mut().filter(|_| place.left > 0) else {
+                if place.next_group >= self.reader.num_row_groups() {
+                    return Err(ends_early());
+                }
+                let rows_of_group = self.reader.metadata().row_group(place.next_group).num_rows();
+                place.left = usize::try_from(rows_of_group).map_err(|_| ends_early())?;
+                place.column = Some(Column::open(&self.reader, place.next_group, column, &descriptor)?);
+                place.next_group += 1;
+                continue;
+            };
+            let before = place.row < rows.start;
+            let count = place.left.min(if before { rows.start } else { rows.end } - place.row);
+            if before {
+                values.skip(count)?
+            } else {
+                values.numbers(count, to)?
+            };
+            place.row += count;
+            place.left -= count;
+        }
+        self.at = Some(place);
+        Ok(())
+    }
+}
+
+impl<T: Real> DenseReader<T> for ParquetReader<'_> {
+    fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+        let mut out = out.iter_mut();
+        for line in lines {
+            let mut keep = |x: f64| {
+                if let Some(out) = out.next() {
+                    *out = T::from_f64(x);
+                }
+            };
+            let file = self.file;
+            read(file, || self.column(line, within.clone(), &mut keep))?;
+        }
+        Ok(())
+    }
+
+    fn policy(&self) -> EntryPolicy {
+        self.policy
+    }
+
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error {
+        self.file.error(format!("the entry in {} {why}", position(at, line)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use parquet::data_type::{BoolType, ByteArrayType, DoubleType, Int32Type, Int64Type};
+    use parquet::file::metadata::KeyValue;
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    const M: usize = 700;
+    /// Rows of the row groups.
+    const GROUPS: [usize; 3] = [300, 1, 399];
+
+    fn column<D: DataType>(group: &mut SerializedRowGroupWriter<'_, File>, values: &[D::T], levels: Option<&[i16]>) {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<D>().write_batch(values, levels, None).unwrap();
+        column.close().unwrap();
+    }
+
+    /// A table of names, doubles of which every seventh is missing, whole numbers without sign, and truth values.
+    fn write(path: &Path, schema: &str, pandas: Option<&str>) {
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let noted = pandas.map(|text| vec![KeyValue::new("pandas".to_string(), text.to_string())]);
+        let properties = WriterProperties::builder().set_key_value_metadata(noted).build();
+        let mut writer = SerializedFileWriter::new(File::create(path).unwrap(), schema, Arc::new(properties)).unwrap();
+        let mut first = 0;
+        for rows in GROUPS {
+            let rows = first..first + rows;
+            first = rows.end;
+            let mut group = writer.next_row_group().unwrap();
+            let names: Vec<_> = rows.clone().map(|i| format!("r{i}").as_str().into()).collect();
+            column::<ByteArrayType>(&mut group, &names, None);
+            let levels: Vec<i16> = rows.clone().map(|i| i16::from(i % 7 != 0)).collect();
+            let known: Vec<f64> = rows.clone().filter(|i| i % 7 != 0).map(|i| i as f64 + 0.5).collect();
+            column::<DoubleType>(&mut group, &known, Some(&levels));
+            column::<Int32Type>(&mut group, &rows.clone().map(|i| -1 - i as i32).collect::<Vec<_>>(), None);
+            column::<BoolType>(&mut group, &rows.clone().map(|i| i % 2 == 1).collect::<Vec<_>>(), None);
+            column::<Int64Type>(&mut group, &rows.map(|i| i as i64).collect::<Vec<_>>(), None);
+            group.close().unwrap();
+        }
+        writer.close().unwrap();
+    }
+
+    const SCHEMA: &str = "message schema { required binary name (UTF8); optional double x; required int32 y (UINT_32); \
+                          required boolean z; required int64 w; }";
+
+    fn input(path: &Path) -> InputFile {
+        InputFile { path: path.display().to_string(), gz: false, private: false }
+    }
+
+    fn entry(i: usize, j: usize) -> f64 {
+        match j {
+            0 if i.is_multiple_of(7) => f64::NAN,
+            0 => i as f64 + 0.5,
+            1 => f64::from(u32::MAX) - i as f64,
+            2 => f64::from(u8::from(i % 2 == 1)),
+            _ => i as f64,
+        }
+    }
+
+    #[test]
+    fn any_part_of_a_table_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.parquet");
+        write(&path, SCHEMA, None);
+        let file = input(&path);
+        let (parquet, shape, values) = header(&file, TableOptions::default()).unwrap();
+        assert_eq!((parquet.index, shape, values), (Some(0), (M, 4), Values::Double));
+        let (titles, rows) = names(&file, TableOptions::default()).unwrap();
+        assert_eq!(titles.unwrap(), ["x", "y", "z", "w"]);
+        assert!(rows.unwrap().iter().enumerate().all(|(i, name)| *name == format!("r{i}")));
+        let mut reader = ParquetReader::open(&file, &parquet, EntryPolicy::default()).unwrap();
+        for (lines, within) in [
+            (0..4, 0..M),
+            (2..3, 0..M),
+            (0..1, 0..10),
+            (0..1, 10..305),
+            (0..1, 400..M),
+            (1..2, 299..302),
+            (1..2, 0..1),
+            (0..4, 300..301),
+            (3..4, M - 1..M),
+            (0..0, 0..M),
+        ] {
+            let mut out = vec![-1.0; lines.len() * within.len()];
+            DenseReader::<f64>::read(&mut reader, lines.clone(), within.clone(), &mut out).unwrap();
+            for (line, out) in lines.zip(out.chunks(within.len())) {
+                for (i, x) in within.clone().zip(out) {
+                    assert!(*x == entry(i, line) || x.is_nan() && entry(i, line).is_nan(), "{i} {line}: {x}");
+                }
+            }
+        }
+        // A missing value is refused unless it may be missing.
+        let mut out = vec![0.0; 8];
+        let refused = DenseReader::<f64>::fill(&mut reader, 0..1, 0..8, &mut out).unwrap_err().message;
+        assert!(refused.contains("row 0, column 0"), "{refused}");
+    }
+
+    #[test]
+    fn the_index_is_that_of_pandas_or_found_as_in_a_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.parquet");
+        let of = |schema: &str, pandas: Option<&str>, options: TableOptions| {
+            write(&path, schema, pandas);
+            let found = header(&input(&path), options).map(|(parquet, ..)| parquet.index);
+            found.map_err(|e| e.message)
+        };
+        let auto = TableOptions::default();
+        let last = "message schema { required binary name (UTF8); optional double x; required int32 y; required boolean z; \
+                    required int64 w; }";
+        assert_eq!(of(SCHEMA, Some(r#"{"index_columns": ["name"]}"#), auto), Ok(Some(0)));
+        assert!(of(last, Some(r#"{"index_columns": ["w"]}"#), auto).unwrap_err().contains("column 'name' has text"));
+        assert!(of(SCHEMA, Some(r#"{"index_columns": [{"kind": "range"}]}"#), auto).unwrap_err().contains("has text"));
+        assert!(of(SCHEMA, Some(r#"{"index_columns": ["name", "w"]}"#), auto).unwrap_err().contains("several columns"));
+        assert!(
+            of(SCHEMA, Some(r#"{"index_columns": ["other"]}"#), auto).unwrap_err().contains("no column for its index")
+        );
+        let no = TableOptions { index_col: Presence::No, ..auto };
+        assert!(of(SCHEMA, None, no).unwrap_err().contains("column 'name' has text"));
+    }
+
+    #[test]
+    fn columns_without_numbers_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.parquet");
+        for (columns, what) in [
+            ("required int32 y (DATE); required boolean z; required int64 w;", "'y' has dates or times"),
+            ("required int32 y (DECIMAL(9, 2)); required boolean z; required int64 w;", "'y' has decimals"),
+            ("required int32 y; required boolean z; required int64 w (TIMESTAMP_MILLIS);", "'w' has dates or times"),
+        ] {
+            write(
+                &path,
+                &format!("message schema {{ required binary name (UTF8); optional double x; {columns} }}"),
+                None,
+            );
+            let found = header(&input(&path), TableOptions::default()).unwrap_err().message;
+            assert!(found.contains(what), "{found}");
+        }
+    }
+
+    /// No damage makes it panic, or read numbers beyond the file's.
+    #[test]
+    fn damaged_files_are_refused_or_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.parquet");
+        write(&path, SCHEMA, None);
+        let whole = std::fs::read(&path).unwrap();
+        let mut random = 1u64;
+        for i in 0..600 {
+            let mut bytes = whole.clone();
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = (random >> 33) as usize % bytes.len();
+            if i % 3 == 0 {
+                bytes.truncate(at)
+            } else {
+                bytes[at] ^= 1 << (random >> 60 & 7)
+            }
+            std::fs::write(&path, &bytes).unwrap();
+            let file = input(&path);
+            let Ok((parquet, (rows, cols), _)) = header(&file, TableOptions::default()) else { continue };
+            let _ = names(&file, TableOptions::default());
+            if rows.saturating_mul(cols) < 1 << 20
+                && let Ok(mut reader) = ParquetReader::open(&file, &parquet, EntryPolicy::default())
+            {
+                let mut out = vec![0.0; rows * cols];
+                let _ = DenseReader::<f64>::read(&mut reader, 0..cols, 0..rows, &mut out);
+            }
+        }
+    }
+}
