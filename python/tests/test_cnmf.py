@@ -151,7 +151,7 @@ def test_the_divergence_and_given_genes(cells, tmp_path, loss):
     assert list(found[5].spectra.columns) == genes
     assert matched(found[5].gene_spectra_tpm.to_numpy(), cells[1][:, :100]).min() > 0.9
     # Programmes come from normalised medians, and usages for them minimise the loss.
-    prepared = _cells.Cells(adata, None, GENES, genes)
+    prepared = _cells.Cells(adata, None, None, GENES, genes)
     medians = found[5].spectra.to_numpy()
     of_medians = _cnmf._refit(prepared.normalized, medians, {"beta_loss": loss, "n_jobs": None})
     beta = _nmf.checked_loss(loss)
@@ -289,7 +289,7 @@ def test_the_program_has_the_same_programmes_from_files(cells, tmp_path, memory)
     assert done.returncode == 0, done.stderr
     assert ("are read from the file" in done.stderr) == (memory is not None), done.stderr
 
-    prepared = _cells.Cells(adata, None, GENES, None)
+    prepared = _cells.Cells(adata, None, None, GENES, None)
     settings = {"beta_loss": "frobenius", "n_jobs": None}
     for k in KS:
         frames = [read(folder / "cnmf_tmp" / f"run.spectra.k_{k}.iter_{run}.df.npz") for run in range(RUNS)]

@@ -109,9 +109,10 @@ pub fn header(file: &InputFile, options: TableOptions) -> Result<(Parquet, (usiz
         matches!(how, Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_) | Compression::ZSTD(_))
     };
     if let Some(how) = compressed.into_iter().find(|how| !is_read(how)) {
-        return Err(
-            file.error(format!("is compressed by {how}, which is not read; write it with zstd, snappy, gzip or none"))
-        );
+        let how = how.to_string();
+        let codec = how.split('(').next().unwrap_or(&how).to_lowercase();
+        return Err(file
+            .error(format!("is compressed by {codec}, which is not read; write it with zstd, snappy, gzip or none")));
     }
     let rows = usize::try_from(meta.num_rows()).map_err(|_| file.error("promises a negative number of rows"))?;
     let schema = meta.schema_descr();
