@@ -19,7 +19,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 BINARY := $(TARGET)/release/fednmf
 BLAS_FEATURE := $(or $(filter openblas,$(BLAS)),mkl)
 FEATURES := $(if $(filter none,$(MPI))$(filter openblas,$(BLAS)),--no-default-features --features \
-    sites$(,)hdf5$(,)paillier$(,)$(BLAS_FEATURE)$(if $(filter none,$(MPI)),,$(,)mpi))
+    sites$(,)hdf5$(,)parquet$(,)paillier$(,)$(BLAS_FEATURE)$(if $(filter none,$(MPI)),,$(,)mpi))
 SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run .ci/libraries packaging/check
 
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.

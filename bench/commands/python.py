@@ -1,4 +1,4 @@
-"""fednmf.NMF beside scikit-learn's NMF and in its tests, and fednmf.tl.cnmf beside cNMF."""
+"""fednmf.NMF and MiniBatchNMF beside scikit-learn's classes, NMF in its tests, and fednmf.tl.cnmf beside cNMF."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ MATRICES = {
 }
 
 
-HELP = "nmf: the estimators; tests: scikit-learn's own tests with fednmf.NMF; cnmf: programmes of cells"
+HELP = "nmf, batches: the estimators; tests: scikit-learn's own tests with fednmf.NMF; cnmf: programmes of cells"
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="bench/run python", description=__doc__)
-    parser.add_argument("what", choices=["nmf", "tests", "cnmf"], help=HELP)
+    parser.add_argument("what", choices=["nmf", "batches", "tests", "cnmf"], help=HELP)
     parser.add_argument("--data", type=Path, default=os.environ.get("FEDNMF_DATA"), help="folder of the public sets")
     parser.add_argument("--repeats", type=int, default=5, help="of each fit; the median time counts (default: 5)")
     parser.add_argument("--jobs", type=int, default=1, help="threads of either (default: 1)")
@@ -67,7 +67,7 @@ def main(arguments):
     parser.add_argument("-k", type=int, nargs="+", default=[4, 6, 8], help="numbers of programmes (default: 4 6 8)")
     parser.add_argument("--busy", action="store_true", help="no times: others use the machine")
     options = parser.parse_args(arguments)
-    return {"nmf": _estimators, "tests": _tests, "cnmf": _programmes}[options.what](options)
+    return {"nmf": _estimators, "batches": _batches, "tests": _tests, "cnmf": _programmes}[options.what](options)
 
 
 def _path(name, options):
@@ -143,6 +143,57 @@ def _seconds_to(error, most, X, k, common, options):
         if seconds > most:
             break
     return "-"
+
+
+def _in_order(X):
+    """X with its rows by their largest column, as joined files are sorted by type."""
+    return X[np.argsort(np.asarray(X.argmax(axis=1)).ravel(), kind="stable")]
+
+
+def _batches(options):
+    """Mini-batches: the error with the defaults, and the time to 1.01 times the lowest error of either class."""
+    import sklearn
+    from sklearn.decomposition import MiniBatchNMF as SklearnMiniBatchNMF
+    from threadpoolctl import threadpool_limits
+
+    import fednmf
+
+    print("# fednmf.MiniBatchNMF and scikit-learn's MiniBatchNMF\n\n```sh\nPYTHON bench/run python batches --data DIR\n```\n")
+    print(f"fednmf {fednmf.__version__}, scikit-learn {sklearn.__version__}, one thread each, on {cpu_model()}, {datetime.date.today():%-d %B %Y}.\n")
+    head = ["matrix", "loss", "k", "error by default", "passes", "seconds", "lowest error", "seconds to 1.01 times it"]
+    print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
+    for name, (k, read) in MATRICES.items():
+        path = _path(name, options)
+        if path is None and name in SETS:
+            continue
+        given = read(path)
+        orders = {name: given, f"{name}, sorted": _in_order(given)} if sp.issparse(given) else {name: given}
+        for title, X in orders.items():
+            for loss in ("frobenius", "kullback-leibler"):
+                make = [
+                    lambda loss=loss, **more: SklearnMiniBatchNMF(k, beta_loss=loss, random_state=0, **more),  # noqa: B023
+                    lambda loss=loss, **more: fednmf.MiniBatchNMF(k, beta_loss=loss, random_state=0, n_jobs=1, **more),  # noqa: B023
+                ]
+                with threadpool_limits(1):
+                    defaults = [_fitted(one, X, 1) for one in make]
+                    curves = [_by_passes(one, X) for one in make]
+                lowest = min(error for curve in [*curves, [(error, 0.0) for error, *_ in defaults]] for error, _ in curve)
+                reached = [next((f"{seconds:.2f}" for error, seconds in curve if error <= 1.01 * lowest), "-") for curve in curves]
+                row = [f"{title}, {X.shape[0]} x {X.shape[1]}", loss, str(k)]
+                row += [" / ".join(f"{one[0]:.6g}" for one in defaults), " / ".join(str(one[1]) for one in defaults)]
+                row += [" / ".join(f"{one[2]:.2f}" for one in defaults), f"{lowest:.6g}", " / ".join(reached)]
+                print("| " + " | ".join(row) + " |", flush=True)
+
+
+def _by_passes(make, X):
+    """The error and the seconds of fits with 1, 2, 4, ... passes, up to those that are slow."""
+    curve = []
+    for passes in [2**i for i in range(9)]:
+        error, _, seconds = _fitted(lambda: make(max_iter=passes, tol=0, max_no_improvement=None), X, 1)  # noqa: B023
+        curve.append((error, seconds))
+        if seconds > SLOW:
+            break
+    return curve
 
 
 def _tests(_):

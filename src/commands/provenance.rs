@@ -124,6 +124,9 @@ impl Provenance {
         let parameter =
             |name: &str| attributes.get("params").and_then(|params| params.get(name)).or_else(|| attributes.get(name));
         let divisor = parameter("scale_divisor").and_then(Value::as_f64);
+        if divisor.is_some_and(|divisor| !(divisor.is_finite() && divisor > 0.0)) {
+            return wrong("its scale_divisor is no number above 0; use the file as its run wrote it");
+        }
         let scaled = parameter("scale").is_some_and(|scale| scale == "max");
         let scale = match (scaled, divisor) {
             (false, _) => Scale::None,
@@ -461,6 +464,9 @@ mod tests {
             (json!({"algo": "beta-mu"}), "have no beta"),
             (json!({"algo": "hals", "params": []}), "no set of parameters"),
             (json!({"algo": "hals", "params": "{"}), "no set of parameters"),
+            (json!({"algo": "hals", "params": null}), "no set of parameters"),
+            (json!({"algo": null}), "is no method"),
+            (json!({"algo": "hals", "params": {"scale_divisor": 0}}), "no number above 0"),
         ] {
             let found = read(about).unwrap_err();
             assert!(found.starts_with("F.npz: ") && found.contains(why), "{found}");

@@ -16,6 +16,7 @@ use fednmf_driver::report::{OWN_INPUT_OF, sample, with_names};
 use fednmf_driver::streaming;
 use fednmf_files as data;
 use fednmf_files::formats::detect::is_table_name;
+use fednmf_files::names::{Match, compare};
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
@@ -181,12 +182,28 @@ fn of_this_run(stored: Stored, history: &History, name: &str) -> std::result::Re
     }
 }
 
+/// Refuses factors whose rows are not those of the matrix, in its order: another program may have sorted or cut an AnnData file.
+fn check_order(stored: &Stored, history: &History, args: &ReportArgs) -> Result<()> {
+    let (found, known) = (stored.names(), names::of_input(&input_of(&history.start, args.input.as_deref())?));
+    for (what, found, known) in [("rows", &found.rows, &known.rows), ("columns", &found.columns, &known.columns)] {
+        if compare(found.as_deref(), known.as_deref()) != Match::Equal {
+            return Err(Error::input(format!(
+                "{}: its {what} are others than those of the matrix, or in another order; give the factors as the run wrote them",
+                stored.path().display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// A run, with its factors if they are found.
 fn found(history: History, args: &ReportArgs, display: &Display) -> Result<Run> {
     let mut notes = Vec::new();
     let factors = match (&args.factors, history.start["output"].as_str()) {
         (Some(path), _) => {
             let stored = Stored::open(path)?;
+            stored.check_factors()?;
+            check_order(&stored, &history, args)?;
             notes.extend(difference(&stored, &history).map(|what| {
                 format!("{} holds the factors of another run than the trace: their {what} differs.", path.display())
             }));
@@ -194,7 +211,11 @@ fn found(history: History, args: &ReportArgs, display: &Display) -> Result<Run> 
         }
         (None, Some(name)) => match history.find(name) {
             Some(path) => {
-                Stored::open(&path).map_err(|e| e.to_string()).and_then(|stored| of_this_run(stored, &history, name))
+                let stored = Stored::open(&path).and_then(|stored| {
+                    stored.check_factors()?;
+                    check_order(&stored, &history, args).map(|()| stored)
+                });
+                stored.map_err(|e| e.to_string()).and_then(|stored| of_this_run(stored, &history, name))
             }
             None => Err(format!("{name} no longer exists; give its path with --factors")),
         },

@@ -265,6 +265,8 @@ impl Communicator {
     /// On all ranks: why it cannot be read.
     pub fn broadcast_settings(&self, tag: ControlTag, path: &Path) -> Result<String, String> {
         let text = if self.is_root() { std::fs::read_to_string(path) } else { Ok(String::new()) };
+        // Some editors write a byte order mark.
+        let text = text.map(|text| text.trim_start_matches('\u{feff}').to_string());
         self.broadcast_public(tag, Settings(text.map_err(|e| e.to_string()))).0
     }
 

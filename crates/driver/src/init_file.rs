@@ -49,6 +49,7 @@ impl Initial {
         };
         let open = || {
             let stored = Stored::open(path)?;
+            stored.check_factors()?;
             let [u, v] = [Factor::open(&stored, "U")?.shape(), Factor::open(&stored, "V")?.shape()];
             check(path, [u, v], (m, n), k)?;
             if m == n && was_transposed(&stored).is_some_and(|was| was != input.transpose) {

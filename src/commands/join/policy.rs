@@ -264,7 +264,9 @@ impl Policy {
     pub fn read(path: &Path) -> Result<Policy> {
         let wrong = |why: String| Error::input(format!("--policy {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e})")))?;
-        let policy: Policy = serde_json::from_str(&text).map_err(|e| wrong(format!("is no policy: {e}")))?;
+        // Some editors write a byte order mark.
+        let text = text.trim_start_matches('\u{feff}');
+        let policy: Policy = serde_json::from_str(text).map_err(|e| wrong(format!("is no policy: {e}")))?;
         let unknown = policy.accept_risk.iter().flatten().find_map(|risk| Accepted::parse(risk).err());
         if let Some(must) = unknown {
             return Err(wrong(format!("accept_risk: {must}")));
@@ -714,7 +716,12 @@ mod tests {
     fn the_templates_are_policies() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/sites");
         for name in ["policy.json", "policy-few-sites.json", "policy-clinical.json"] {
-            assert_ne!(Policy::read(&folder.join(name)).unwrap(), Policy::default());
+            let read = Policy::read(&folder.join(name)).unwrap();
+            assert_ne!(read, Policy::default());
+            let marked = tempfile::NamedTempFile::new().unwrap();
+            let text = std::fs::read_to_string(folder.join(name)).unwrap();
+            std::fs::write(marked.path(), format!("\u{feff}{text}")).unwrap();
+            assert_eq!(Policy::read(marked.path()).unwrap(), read, "with a byte order mark");
         }
     }
 

@@ -22,7 +22,7 @@ use crate::formats::npy::Header;
 use crate::formats::raw::{NumberType, RawArray};
 use crate::output::part::{Part, unwritten};
 use crate::output::plan::Matrix;
-use crate::output::stored::{COLUMN_NAMES, ROW_NAMES};
+use crate::output::stored::TEXTS;
 use crate::output::values::Scalar;
 
 /// An archive being written.
@@ -224,7 +224,7 @@ impl Matrices {
                 attributes.insert(name, Scalar::Text(text.trim_end_matches('\0').to_string()).to_json());
                 continue;
             }
-            if [ROW_NAMES, COLUMN_NAMES].contains(&&*name) {
+            if TEXTS.contains(&&*name) {
                 // An array instead of a text: there, but not read.
                 attributes.insert(name, Value::Null);
                 continue;
@@ -246,7 +246,9 @@ impl Matrices {
                         ));
                     };
                     let held = rows.checked_mul(cols).and_then(|n| n.checked_mul(bytes)?.checked_add(begin));
-                    if held.is_none_or(|end| end > size) {
+                    // What follows in the file is of other arrays.
+                    let end = size.min(begin.saturating_sub(header.raw.start).saturating_add(from.size()));
+                    if held.is_none_or(|held| held > end) {
                         return Err(format!("{name} promises {rows} x {cols} numbers, more than the file holds"));
                     }
                     members.push(Member { name, shape: (rows as usize, cols as usize), header, begin });

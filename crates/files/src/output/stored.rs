@@ -40,6 +40,9 @@ pub const STATE: &str = "state";
 pub const ROW_NAMES: &str = "row_names";
 pub const COLUMN_NAMES: &str = "column_names";
 
+/// Attributes that are texts, or sets of parameters. In another form, as another program may write them, they are there, but null.
+pub(super) const TEXTS: [&str; 4] = [ROW_NAMES, COLUMN_NAMES, "algo", "params"];
+
 /// A file of named matrices, open for reading, and the parties' files in the same directory.
 #[derive(Debug)]
 pub struct Stored {
@@ -177,7 +180,7 @@ impl Stored {
     ///
     /// # Errors
     /// If not.
-    fn check_factors(&self) -> Result<()> {
+    pub fn check_factors(&self) -> Result<()> {
         let wrong = |why: String| Err(Error::input(format!("{}: {why}", self.path.display())));
         let in_anndata = matches!(&self.source, Source::Hdf5(container) if container.is_anndata());
         let mut components = None;

@@ -21,13 +21,15 @@ use fednmf_linalg::Real;
 use super::Parquet;
 use crate::formats::header::LabelDetection;
 use crate::formats::io::{InputFile, open};
+use crate::formats::like_triples;
 use crate::formats::limits::check_shape;
 use crate::formats::options::{Names, Presence, TableOptions};
 use crate::formats::reader::DenseReader;
 use crate::formats::refusal::Refusal;
 
-/// Rows from which it is inferred whether the first column names them, as in a table in text.
+/// Rows and columns from which it is inferred whether the first column names the rows, as in a table in text.
 const FIRST_ROWS: usize = 64;
+const FIRST_COLUMNS: usize = 32;
 /// Values that are decoded together.
 const TOGETHER: usize = 1 << 16;
 
@@ -87,13 +89,27 @@ fn damaged(file: &InputFile, e: &ParquetError) -> Error {
     file.error(Refusal::new(format!("cannot be read as Parquet ({e})"), "cannot be read as Parquet"))
 }
 
-/// The index that pandas has noted: the titles of its columns; `None` if pandas did not write the file.
-fn index_of_pandas(reader: &SerializedFileReader<File>) -> Option<Vec<String>> {
+/// What pandas has noted on the table; `None` if it did not write it.
+fn noted_by_pandas(reader: &SerializedFileReader<File>) -> Option<Value> {
     let all = reader.metadata().file_metadata().key_value_metadata()?;
-    let noted = all.iter().find(|entry| entry.key == "pandas")?.value.as_deref()?;
-    let noted: Value = serde_json::from_str(noted).ok()?;
-    // A range is no column.
-    Some(noted.get("index_columns")?.as_array()?.iter().filter_map(|name| Some(name.as_str()?.to_string())).collect())
+    serde_json::from_str(all.iter().find(|entry| entry.key == "pandas")?.value.as_deref()?).ok()
+}
+
+/// The titles of the columns of the index. A range is no column.
+fn index_columns(noted: &Value) -> Vec<String> {
+    let all = noted["index_columns"].as_array().into_iter().flatten();
+    all.filter_map(|title| title.as_str().map(str::to_string)).collect()
+}
+
+/// Whether pandas says that the whole numbers of a column stand for lengths of time.
+fn are_times(noted: &Value, title: &str) -> bool {
+    let mut columns = noted["columns"].as_array().into_iter().flatten();
+    let kind = |column: &Value, key: &str| column[key].as_str().unwrap_or_default().to_string();
+    columns.any(|column| {
+        column["field_name"] == title
+            && (kind(column, "numpy_type").starts_with("timedelta")
+                || ["timedelta", "period"].iter().any(|of| kind(column, "pandas_type").starts_with(of)))
+    })
 }
 
 /// The columns of the matrix, its shape, and the type of its numbers.
@@ -102,7 +118,7 @@ fn index_of_pandas(reader: &SerializedFileReader<File>) -> Option<Vec<String>> {
 /// If the file is damaged, has columns without numbers, or a first column of which it is not clear whether it names the rows.
 pub fn header(file: &InputFile, options: TableOptions) -> Result<(Parquet, (usize, usize), Values)> {
     let reader = reader(file)?;
-    let meta = reader.metadata().file_metadata();
+    let (meta, noted) = (reader.metadata().file_metadata(), noted_by_pandas(&reader));
     let compressed =
         reader.metadata().row_groups().iter().flat_map(|group| group.columns()).map(|column| column.compression());
     let is_read = |how: &Compression| {
@@ -118,13 +134,36 @@ pub fn header(file: &InputFile, options: TableOptions) -> Result<(Parquet, (usiz
     let schema = meta.schema_descr();
     let (mut columns, index) = ((0..schema.num_columns()).collect::<Vec<_>>(), index(file, &reader, options)?);
     columns.retain(|column| Some(*column) != index);
+    if let Some(j) = index {
+        let column = schema.column(j);
+        let what = match kind(&column) {
+            Kind::Other(what) => Some(what),
+            Kind::Numbers(_) if column.physical_type() == Type::BOOLEAN => Some("truth values"),
+            Kind::Numbers(_) if noted.as_ref().is_some_and(|noted| are_times(noted, column.name())) => {
+                Some("lengths of time")
+            }
+            _ => None,
+        };
+        if let Some(what) = what {
+            return Err(
+                file.error(format!("the names of the rows are {what}; make them text (pandas: df.index.astype(str))"))
+            );
+        }
+        // Unreadable names would be no names.
+        read(file, || texts(&reader, j, rows))?;
+    }
     let mut values = Values::Whole;
     for &j in &columns {
         let column = schema.column(j);
+        let times = noted.as_ref().is_some_and(|noted| are_times(noted, column.name()));
         match kind(&column) {
-            Kind::Numbers(found) => values = values.max(found),
-            Kind::Text | Kind::Other(_) => {
-                let what = if let Kind::Other(what) = kind(&column) { what } else { "text" };
+            Kind::Numbers(found) if !times => values = values.max(found),
+            other => {
+                let what = match other {
+                    Kind::Other(what) => what,
+                    Kind::Text => "text",
+                    Kind::Numbers(_) => "lengths of time",
+                };
                 return Err(file.error(Refusal::quoting(column.name().as_bytes(), |title| {
                     format!(
                         "column {title} has {what}, not numbers; leave it out, or make it the index (pandas: set_index)"
@@ -145,26 +184,25 @@ pub fn header(file: &InputFile, options: TableOptions) -> Result<(Parquet, (usiz
 /// The column with the names of the rows.
 fn index(file: &InputFile, reader: &SerializedFileReader<File>, options: TableOptions) -> Result<Option<usize>> {
     let schema = reader.metadata().file_metadata().schema_descr();
-    let noted = if options.index_col == Presence::Auto { index_of_pandas(reader) } else { None };
-    if let Some(titles) = noted {
-        if titles.len() > 1 {
-            return Err(file.error("has an index of several columns; make it one (pandas: reset_index, and set_index)"));
-        }
-        let at = |title: &String| (0..schema.num_columns()).find(|&j| schema.column(j).name() == title);
-        return titles
-            .first()
-            .map(|title| at(title).ok_or_else(|| file.error("has no column for its index")))
-            .transpose();
+    let noted = noted_by_pandas(reader).filter(|_| options.index_col != Presence::No);
+    let titles = noted.as_ref().map(index_columns).unwrap_or_default();
+    if titles.len() > 1 {
+        return Err(file.error("has an index of several columns; make it one (pandas: reset_index, and set_index)"));
+    }
+    if let Some(title) = titles.first() {
+        let at = |&j: &usize| schema.column(j).path().parts().len() == 1 && schema.column(j).name() == title;
+        return (0..schema.num_columns()).find(at).map(Some).ok_or_else(|| file.error("has no column for its index"));
     }
     if schema.num_columns() < 2 || !matches!(kind(&schema.column(0)), Kind::Numbers(_) | Kind::Text) {
         return Ok(None);
     }
     // The rule for tables in text, on the first rows as text.
-    let titles = schema.columns().iter().map(|column| column.name().to_string()).collect::<Vec<_>>();
+    let looked_at = schema.num_columns().min(FIRST_COLUMNS);
+    let titles = schema.columns()[..looked_at].iter().map(|column| column.name().to_string()).collect::<Vec<_>>();
     let rows = usize::try_from(reader.metadata().file_metadata().num_rows()).unwrap_or(0).min(FIRST_ROWS);
     let mut lines = vec![titles];
     lines.resize(rows + 1, Vec::new());
-    for j in 0..schema.num_columns() {
+    for j in 0..looked_at {
         let texts = match kind(&schema.column(j)) {
             Kind::Other(_) => vec![String::new(); rows],
             _ => read(file, || texts(reader, j, rows))?,
@@ -175,6 +213,17 @@ fn index(file: &InputFile, reader: &SerializedFileReader<File>, options: TableOp
     let found = LabelDetection::of_rows(&fields, TableOptions { header: Presence::Yes, ..options });
     if let Some(why) = found.ambiguity() {
         return Err(file.error(why));
+    }
+    if options.index_col == Presence::Auto
+        && schema.num_columns() <= like_triples::MAX_FIELDS
+        && let Some(why) = like_triples::why(&fields, true)
+    {
+        return Err(file.error(why.map(|why| {
+            format!(
+                "looks like triples, an entry in each row (user, item, value): {why}; store them as .csv for --format triples, or give \
+                 --index-col no or yes if each row is one of the matrix"
+            )
+        })));
     }
     Ok(found.labels.index_col.then_some(0))
 }
@@ -203,15 +252,7 @@ fn texts(
     for group in 0..reader.num_row_groups() {
         let left = (rows - all.len()).min(usize::try_from(reader.metadata().row_group(group).num_rows()).unwrap_or(0));
         let mut column = Column::open(reader, group, column, &descriptor)?;
-        let decoded = &mut |text: Option<String>| all.push(text.unwrap_or_default());
-        match &mut column.values {
-            ColumnReader::ByteArrayColumnReader(values) => {
-                each(values, left, column.nullable, &mut |x| {
-                    decoded(x.map(|x| String::from_utf8_lossy(x.data()).into_owned()))
-                })?;
-            }
-            _ => column.numbers(left, &mut |x| decoded((!x.is_nan()).then(|| x.to_string())))?,
-        }
+        column.texts(left, &mut |text| all.push(text.unwrap_or_default()))?;
     }
     all.resize(rows, String::new());
     Ok(all)
@@ -249,6 +290,38 @@ impl Column {
             ColumnReader::FixedLenByteArrayColumnReader(values) => values.skip_records(count),
         }?;
         if skipped == count { Ok(()) } else { Err(ends_early()) }
+    }
+
+    /// Passes the next values on as a table in text has them.
+    fn texts(&mut self, count: usize, to: &mut dyn FnMut(Option<String>)) -> std::result::Result<(), ParquetError> {
+        let (nullable, unsigned) = (self.nullable, self.unsigned);
+        match &mut self.values {
+            ColumnReader::ByteArrayColumnReader(values) => {
+                let mut wrong = false;
+                each(values, count, nullable, &mut |x| {
+                    to(x.map(|x| {
+                        String::from_utf8(x.data().to_vec()).unwrap_or_else(|_| {
+                            wrong = true;
+                            String::new()
+                        })
+                    }));
+                })?;
+                if wrong { Err(ParquetError::General("text is not UTF-8".into())) } else { Ok(()) }
+            }
+            ColumnReader::Int32ColumnReader(values) => each(values, count, nullable, &mut |x| {
+                to(x.map(|&x| if unsigned { x.cast_unsigned().to_string() } else { x.to_string() }));
+            }),
+            ColumnReader::Int64ColumnReader(values) => each(values, count, nullable, &mut |x| {
+                to(x.map(|&x| if unsigned { x.cast_unsigned().to_string() } else { x.to_string() }));
+            }),
+            ColumnReader::FloatColumnReader(values) => {
+                each(values, count, nullable, &mut |x| to(x.filter(|x| !x.is_nan()).map(|x| format!("{x:?}"))))
+            }
+            ColumnReader::DoubleColumnReader(values) => {
+                each(values, count, nullable, &mut |x| to(x.filter(|x| !x.is_nan()).map(|x| format!("{x:?}"))))
+            }
+            _ => self.numbers(count, &mut |x| to((!x.is_nan()).then(|| x.to_string()))),
+        }
     }
 
     /// Passes the next values on, and NaN for missing ones.

@@ -17,7 +17,7 @@ use crate::output::anndata;
 use crate::output::checksum;
 use crate::output::checksum::Checksum;
 use crate::output::plan::{block_rows, blocks};
-use crate::output::stored::{COLUMN_NAMES, ROW_NAMES, damaged};
+use crate::output::stored::{TEXTS, damaged};
 
 /// The open file.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Container {
         let mut attributes: Map<String, Value> =
             scalars.into_iter().map(|(name, value)| (name, value.to_json())).collect();
         let others = file.attr_names().map_err(|e| damaged(path, e))?;
-        for name in [ROW_NAMES, COLUMN_NAMES] {
+        for name in TEXTS {
             if !attributes.contains_key(name) && (others.iter().any(|other| other == name) || file.link_exists(name)) {
                 // An array instead of a text: there, but not read.
                 attributes.insert(name.into(), Value::Null);
