@@ -137,6 +137,7 @@ def choose_k(
         k: Similarities(cosines, np.asarray(clusters)) for k, (cosines, clusters) in zip(checked, found["similarities"])
     }
     none = "no k is stable" if criterion else "nothing was held out, and no k is stable"
+    none = "stability is not known: that takes at least two runs" if n_runs == 1 else none
     k, reasons, warnings = found["choice"] or (None, [none], [])
     consensus = found["consensus"] and _consensus(*found["consensus"])
     return KChoice(_table(found["points"]), k, reasons, warnings, consensus, similarities)

@@ -59,6 +59,10 @@ def ranked(
 ) -> tuple[np.ndarray, Sequence[str], np.ndarray]:
     """Components x features, the names of the features, and for each component the numbers of its top features."""
     H, own_names = components(given)
+    if not (np.isfinite(H).all() and (H >= 0).all()):
+        raise ValueError(
+            "weights must be finite numbers of at least 0, which scores are not: take components, or gene_spectra_tpm of cNMF's results"
+        )
     if by not in ("weight", "specific"):
         raise ValueError(f"by={by!r}: must be 'weight' or 'specific'")
     # By position, also those of a pandas Series.

@@ -113,12 +113,12 @@ def metaprograms(
     if metric not in (None, "cosine", "jaccard"):
         raise ValueError(f"metric={metric!r}: must be 'cosine', 'jaccard' or None")
     for name, value, least, most in (
-        ("specificity", specificity, 0, np.inf),
         ("min_share", min_share, 0, 1),
         ("min_silhouette", min_silhouette, -1, 1),
     ):
         if not least <= value <= most:
-            raise ValueError(f"{name}={value!r}: must be a number from {least}" + (f" to {most}" if most < np.inf else " on"))
+            raise ValueError(f"{name}={value!r}: must be a number from {least} to {most}")
+    _run.at_least_zero("specificity", specificity)
     pd = _spectra.pandas()
     given = _spectra.by_sample(samples, sample_key)
     if params and not any(map(_annotated.is_annotated, given.values())):
@@ -140,6 +140,10 @@ def metaprograms(
     has_lists = any(_spectra.is_lists(table) for table in tables)
     if has_lists and metric == "cosine":
         raise ValueError("metric='cosine' needs the spectra of all samples, and one has top lists only")
+    if not has_lists:
+        # The lists are those of the genes that all have.
+        common_genes = pd.concat([table.iloc[:1] for table in tables], join="inner").columns
+        tables = [table[common_genes] for table in tables]
     lists = pd.concat([t if _spectra.is_lists(t) else _spectra.top_lists(t, n_top, specificity) for t in tables])
     if lists.index.duplicated().any():
         raise ValueError(f"sample {lists.index[lists.index.duplicated()][0][0]!r} is there twice: give each a name of its own")
@@ -175,6 +179,8 @@ def metaprograms(
         n, mean = members["sample"].iloc[of].nunique(), silhouette[of].mean()
         if n >= max(2, min_share * n_samples) and mean >= min_silhouette:
             pairs = similarity[np.ix_(kept[of], kept[of])][np.triu_indices(len(of), 1)]
+            if not pairs.any():
+                continue  # They have nothing in common.
             found.append(((n / n_samples, mean, pairs.mean(), len(of)), of))
     if not found:
         warnings.warn(

@@ -14,6 +14,8 @@ from ._nmf import _FROBENIUS, _INITS, _LOSSES, NMF, Init
 
 #: Iterations of the start on the first batch, and the least entry of a start for a divergence, as a share of the mean.
 _START, _LEAST = 10, 1e-3
+#: Products below this share of the data are nothing.
+_NOTHING = 1e-12
 
 
 class _State(NamedTuple):
@@ -208,7 +210,7 @@ class MiniBatchNMF(NMF):
     def transform(self, X: Any) -> np.ndarray:
         """W (n_samples, n_components) for new samples: the exact minimiser for `components_`, and the penalty on W. X as in
         `fit`."""
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         if _rows.is_batches(X):
             found = [self.transform(batch) for batch in X]
             if not found:
@@ -254,6 +256,7 @@ class MiniBatchNMF(NMF):
                 self.partial_fit(batch, H=H)
             if not hasattr(self, "components_"):
                 raise ValueError("the iterator has no batch with an entry above zero")
+            self._warn_if_empty(self._penalties(), self.components_)
             self.n_iter_ = 1
             return None
         samples = X.shape[0]
@@ -289,7 +292,9 @@ class MiniBatchNMF(NMF):
         else:
             if tol > 0 or patience is not None:
                 _show.warn(f"{passes} passes did not reach tol={self.tol}; raise max_iter or tol", ConvergenceWarning)
-        self._warn_if_empty(self._penalties(), self.components_)
+        if self._penalties():
+            # An L2 penalty leaves entries that are tiny, and not 0.
+            self._warn_if_empty(self._penalties(), self._weights(batch) @ self.components_ > _NOTHING * batch.max())
         return X
 
     def _begin(self, X: Any, H: Any) -> None:

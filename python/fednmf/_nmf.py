@@ -236,13 +236,13 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         by more than this share of the size of the sample, which is half its squared norm, or for the Kullback-Leibler divergence its
         sum. They are chosen by removing and adding one at a time.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         X = self._checked(X, reset=False)
         return self._project(X, self._penalty_on_W(X.shape[1]), min_gain)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """W H for W = `X` (n_samples, n_components)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         X = _run.checked(X)
         if X.shape[1] != self.n_components_:
             raise ValueError(f"X has {X.shape[1]} columns, but there are {self.n_components_} components")

@@ -26,10 +26,11 @@ class Parts:
         self._given, self._what, self._columns = X, what, columns
         self.dtype = np.dtype(dtype or (np.float32 if X.dtype == np.float32 else np.float64))
         self.shape = int(X.shape[0]), int(X.shape[1] if columns is None else len(columns))
+        self.sparse = False
         places = np.unique(np.linspace(0, self.shape[0] - 1, _PROBED).astype(int)) if self.shape[0] else []
         probed = [self[row : row + 1] for row in places]
         self.sparse = any(map(sp.issparse, probed))
-        stored = max((part.nnz for part in probed), default=0) if self.sparse else self.shape[1]
+        stored = max((sp.csr_matrix(part).nnz for part in probed), default=0) if self.sparse else self.shape[1]
         row = stored * (self.dtype.itemsize + (4 if self.sparse else 0)) + 8
         # Whole chunks, since a part of one is not read or computed alone.
         chunk = getattr(X, "chunks", None)
@@ -44,6 +45,8 @@ class Parts:
         part = _rows.read(self._given, [(rows.start, rows.stop)])
         part = part if self._columns is None else part[:, self._columns]
         part = _run.canonical(_run.checked(part, self._what, dtype=self.dtype))
+        # Chunks of dask may be of either kind.
+        part = sp.csr_matrix(part) if self.sparse and not sp.issparse(part) else part
         values = part.data if sp.issparse(part) else part
         if values.size and values.min() < 0:
             raise ValueError(f"{self._what} has negative entries{NEGATIVE}")

@@ -101,7 +101,7 @@ def read(X: Any, parts: Sequence[tuple[int, int]]) -> Any:
     found = [_part(X[first:end]) for first, end in parts]
     if len(found) == 1:
         return found[0]
-    return sp.vstack(found, format="csr") if sp.issparse(found[0]) else np.concatenate(found)
+    return sp.vstack(found, format="csr") if any(map(sp.issparse, found)) else np.concatenate(found)
 
 
 def computed(X: Any) -> Any:

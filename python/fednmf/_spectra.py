@@ -110,6 +110,7 @@ def top_lists(spectra: Any, n_top: int = 50, specificity: float = 5.0) -> Any:
     if list(spectra.index.names) != INDEX:
         raise ValueError("spectra must be a table of fednmf.tl.spectra, whose index is sample, k and component")
     check(spectra)
+    _run.at_least_zero("specificity", specificity)
     weights, n_top = weighted(spectra, specificity), min(_run.count("n_top", n_top), spectra.shape[1])
     order = np.argsort(-weights, axis=1, kind="stable")[:, :n_top]
     names = np.asarray(spectra.columns, dtype=object)[order]

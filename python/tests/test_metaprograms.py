@@ -279,3 +279,26 @@ def test_a_table_that_lost_its_index_is_that_of_the_file(tmp_path, lists):
         mixed = pd.DataFrame({"1": ["g0", "g1"], "2": [3, 4]})
         with pytest.raises(ValueError, match="column '2', numbers"):
             fednmf.tl.metaprograms({"north": mixed, "south": files[1]})
+
+
+def test_programmes_with_nothing_in_common_are_no_metaprogram():
+    lists = {site: [[f"{site}{c}{i}" for i in range(10)] for c in "xyz"] for site in ("north", "south", "west")}
+    with pytest.warns(UserWarning, match="no cluster of programmes"):
+        assert len(fednmf.tl.metaprograms(lists, n_top=10).table) == 0
+
+
+@pytest.mark.parametrize("metric", ["cosine", "jaccard"])
+def test_spectra_are_compared_in_the_genes_that_all_have(metric):
+    common = [f"s{i}" for i in range(20)]
+
+    def site(name, seed):
+        rng = np.random.default_rng(seed)
+        shared = np.kron(np.eye(2), np.ones((1, 10))) + 0.05 * rng.random((2, 20))
+        own = np.kron(np.eye(2), 10 * np.ones((1, 10))) + 0.05 * rng.random((2, 20))
+        return pytest.importorskip("pandas").DataFrame(np.hstack([shared, own]), columns=common + [f"{name}_{i}" for i in range(20)])
+
+    sites = {name: site(name, i) for i, name in enumerate("abc")}
+    whole = fednmf.tl.metaprograms(sites, n_top=10, metric=metric)
+    alone = fednmf.tl.metaprograms({name: table[common] for name, table in sites.items()}, n_top=10, metric=metric)
+    assert whole.genes == alone.genes and all(len(genes) == 10 for genes in whole.genes.values())
+    np.testing.assert_allclose(whole.table, alone.table)

@@ -349,3 +349,34 @@ def test_a_penalty_that_leaves_no_component_and_a_fit_that_ends_early_are_named(
         MiniBatchNMF(2, random_state=0, batch_size=500, max_iter=2, alpha_W=1e6, l1_ratio=1).fit(planted)
     with pytest.warns(Warning, match="2 passes did not reach"):
         MiniBatchNMF(2, random_state=0, batch_size=500, max_iter=2, tol=1e-12).fit(planted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_feature_that_comes_late_is_found(dtype):
+    rng = np.random.default_rng(1)
+    H = rng.gamma(1, 1, (3, 20))
+    X = rng.poisson(rng.gamma(1, 1, (400, 3)) @ H).astype(dtype)
+    early = X.copy()
+    early[:, 0] = 0
+    model = MiniBatchNMF(3, beta_loss="kullback-leibler", random_state=0, batch_size=20)
+    for batch in [early] * 30 + [X] * 30:
+        model.partial_fit(batch)
+    assert np.isfinite(model.components_).all()
+    found = (model.transform(X) @ model.components_)[:, 0].mean()
+    assert found == pytest.approx(X[:, 0].mean(), rel=0.1)
+
+
+def test_a_model_of_empty_batches_is_not_fitted():
+    from sklearn.exceptions import NotFittedError
+
+    model = MiniBatchNMF(2).partial_fit(np.zeros((3, 4)))
+    for call in (model.transform, model.inverse_transform):
+        with pytest.raises(NotFittedError):
+            call(np.ones((1, 4)))
+
+
+@pytest.mark.parametrize("penalty", [{"alpha_W": 1.0}, {"alpha_W": 1e6, "l1_ratio": 1.0}])
+def test_nothing_that_is_left_is_named(penalty):
+    X = np.random.default_rng(7).random((300, 8))
+    with pytest.warns(UserWarning, match="no component is left"):
+        MiniBatchNMF(2, random_state=0, **penalty).fit(X)

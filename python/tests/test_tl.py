@@ -225,6 +225,19 @@ def test_a_part_of_a_file_cannot_hold_results(cells, tmp_path):
             call()
 
 
+def test_chunks_of_dask_may_be_dense_or_sparse(cells):
+    dask = pytest.importorskip("dask.array")
+    anndata = pytest.importorskip("anndata")
+    X = cells.X.toarray() if sp.issparse(cells.X) else np.asarray(cells.X)
+    whole = dask.from_array(X, chunks=(30, X.shape[1]))
+    half = 30 * (len(X) // 60)
+    mixed = anndata.AnnData(dask.concatenate([whole[:half], whole[half:].map_blocks(sp.csr_matrix)]))
+    fednmf.tl.nmf(mixed, 3, init="random")
+    same = anndata.AnnData(sp.csr_matrix(X))
+    fednmf.tl.nmf(same, 3, init="random", solver="cd")
+    assert mixed.uns["nmf"]["reconstruction_err"] == pytest.approx(same.uns["nmf"]["reconstruction_err"], rel=0.02)
+
+
 def test_what_is_no_annotated_matrix_is_refused(cells):
     class Modalities:
         mod = {"rna": cells, "prot": cells}

@@ -102,7 +102,8 @@ impl OnlineStep {
             let mut ratios = Array2::zeros((n, k));
             add_ratios((block, 0), u.view().row_major(), v.view().row_major(), k, ratios.entries_mut());
             column_sums(u.view().row_major(), &mut of_u);
-            let terms = kl::Terms { ratios: &ratios, sums: &of_u, rows };
+            of_v.iter_mut().for_each(|sum| *sum /= n as f64);
+            let terms = kl::Terms { ratios: &ratios, sums: &of_u, rows, means: &of_v };
             majorant.add(&terms, self.rho, penalty_v, &mut v.view_mut());
             cost
         })

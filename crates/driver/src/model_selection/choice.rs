@@ -204,7 +204,10 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         (None, Some(before), Some(after)) => elbow([&points[before], &points[i], after]),
         _ => 0.0,
     };
-    let unstable = (0..points.len()).filter(|&i| !points[i].is_stable()).map(|i| (points[i].k, strength(i)));
+    // Runs of copies, or of few iterations, may have a larger loss with more components.
+    let falls = |i: usize| i > 0 && points[i].error() < points[i - 1].error();
+    let unstable =
+        (0..points.len()).filter(|&i| !points[i].is_stable() && falls(i)).map(|i| (points[i].k, strength(i)));
     let strongest = unstable.max_by(|a, b| a.1.total_cmp(&b.1));
     let mut elbows: Vec<(&Point, f64, f64)> = points
         .iter()
@@ -218,8 +221,9 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         let reasons = vec![
             format!(
                 "nothing was held out, and the {what} has its clearest elbow at k = {}: the last component up to it {how} \
-                 {strength:.1} times as much as the next one",
-                at.k
+                 {} times as much as the next one",
+                at.k,
+                times(strength)
             ),
             at.describe_by_k(),
         ];
@@ -232,8 +236,9 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         let mut warnings = if others.is_empty() { Vec::new() } else { vec![warning()] };
         if let Some((k, found)) = strongest.filter(|(_, found)| *found >= STRONGER * strength) {
             warnings.push(format!(
-                "the {what} has a stronger elbow at k = {k} ({found:.1} times), whose components depend on the start: the data may have \
-                 {k} components that are not unique"
+                "the {what} has a stronger elbow at k = {k} ({} times), whose components depend on the start: the data may have \
+                 {k} components that are not unique",
+                times(found)
             ));
         }
         let interpretation = Some(at.k);
@@ -250,7 +255,11 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         reasons.push(format!("k = {} is the smallest of them within {:.0} % of it", chosen.k, 100.0 * (AS_GOOD - 1.0)));
     }
     reasons.push(chosen.describe_by_k());
-    let warning = "no k stands out: the error falls evenly with k; hold out entries to measure predictions";
+    let falls = points.last()?.error() < points.first()?.error();
+    let warning = match falls {
+        true => "no k stands out: the error falls evenly with k; hold out entries to measure predictions",
+        false => "no k stands out: the error does not fall with k; try smaller k, or more iterations",
+    };
     let warnings = if points.len() > 2 { vec![warning.to_string()] } else { Vec::new() };
     let interpretation = Some(chosen.k);
     Some(Chosen { point: chosen, reasons, best: chosen, warnings, prediction: None, interpretation })
@@ -267,6 +276,11 @@ fn by_stability_alone(points: &[Point]) -> Option<Chosen<'_>> {
                    components of several k fit ('fednmf project', then 'fednmf evaluate')";
     let (warnings, interpretation) = (vec![warning.to_string()], Some(chosen.k));
     Some(Chosen { point: chosen, reasons, best: chosen, warnings, prediction: None, interpretation })
+}
+
+/// A ratio in words. A next component that hardly changes the loss, or raises it, has no exact one.
+fn times(strength: f64) -> String {
+    if strength < 1000.0 { format!("{strength:.1}") } else { "more than 1000".into() }
 }
 
 /// How many times as much a component lowers the loss up to `at` as after it.

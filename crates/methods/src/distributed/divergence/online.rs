@@ -140,7 +140,13 @@ pub struct Terms<'a, T> {
     pub sums: &'a [f64],
     /// Rows of the batch.
     pub rows: usize,
+    /// The means of the columns of V.
+    pub means: &'a [f64],
 }
+
+/// The least entry of V, as a share of the mean of its column. A feature may be absent for many batches: an entry that falls to
+/// 0 would stay there.
+const LEAST: f64 = 1e-12;
 
 impl<T: Real> Majorant<T> {
     /// The statistics of no rows, for k components and some rows of V.
@@ -162,6 +168,7 @@ impl<T: Real> Majorant<T> {
         for ((mut v, mut a), ratios) in v.rows_mut().into_iter().zip(self.a.rows_mut()).zip(terms.ratios.rows()) {
             for (l, ((v, a), ratio)) in v.iter_mut().zip(&mut a).zip(ratios).enumerate() {
                 let product = rho * a.as_f64() + v.as_f64() * ratio.as_f64();
+                let product = product.max(self.b[l] * LEAST * terms.means[l]);
                 *a = T::from_f64(product);
                 *v = T::from_f64(minimiser(product, self.b[l], penalty));
             }
@@ -237,7 +244,7 @@ impl<T: Real> KlOnlineRun<T> {
         let [of_v, of_u, part] = sums;
         let k = of_v.len();
         let whole = v.gather();
-        let rows_of_v = whole.row_major();
+        let (rows_of_v, rows_of_all) = (whole.row_major(), whole.nrows());
         column_sums(rows_of_v, of_v);
         ratios.fill(T::zero());
         of_u.fill(0.0);
@@ -254,7 +261,9 @@ impl<T: Real> KlOnlineRun<T> {
         // The memory in which V was gathered, or the last ratios, is that of the next ones.
         v.sum_rhs(|out| swap(out, ratios));
         comm.sum(SUMS, of_u);
-        let terms = Terms { ratios: &v.rhs, sums: of_u, rows: batches.rows(batch) };
+        let n = rows_of_all as f64;
+        of_v.iter_mut().for_each(|sum| *sum /= n);
+        let terms = Terms { ratios: &v.rhs, sums: of_u, rows: batches.rows(batch), means: of_v };
         let m = batches.all_rows() as f64;
         let rho = batches.forgetting(*forget, batch);
         comm.work("update", || majorant.add(&terms, rho, penalties.v.times(1.0 / m), &mut v.own.view_mut()));
