@@ -211,9 +211,6 @@ fn index(file: &InputFile, reader: &SerializedFileReader<File>, options: TableOp
     }
     let fields: Vec<Vec<&[u8]>> = lines.iter().map(|line| line.iter().map(String::as_bytes).collect()).collect();
     let found = LabelDetection::of_rows(&fields, TableOptions { header: Presence::Yes, ..options });
-    if let Some(why) = found.ambiguity() {
-        return Err(file.error(why));
-    }
     if options.index_col == Presence::Auto
         && schema.num_columns() <= like_triples::MAX_FIELDS
         && let Some(why) = like_triples::why(&fields, true)
@@ -224,6 +221,9 @@ fn index(file: &InputFile, reader: &SerializedFileReader<File>, options: TableOp
                  --index-col no or yes if each row is one of the matrix"
             )
         })));
+    }
+    if let Some(why) = found.ambiguity() {
+        return Err(file.error(why));
     }
     Ok(found.labels.index_col.then_some(0))
 }
@@ -589,13 +589,50 @@ mod tests {
                     required int64 w; }";
         assert_eq!(of(SCHEMA, Some(r#"{"index_columns": ["name"]}"#), auto), Ok(Some(0)));
         assert!(of(last, Some(r#"{"index_columns": ["w"]}"#), auto).unwrap_err().contains("column 'name' has text"));
-        assert!(of(SCHEMA, Some(r#"{"index_columns": [{"kind": "range"}]}"#), auto).unwrap_err().contains("has text"));
+        assert_eq!(of(SCHEMA, Some(r#"{"index_columns": [{"kind": "range"}]}"#), auto), Ok(Some(0)), "as in a table");
+        let yes = TableOptions { index_col: Presence::Yes, ..auto };
+        assert_eq!(of(SCHEMA, Some(r#"{"index_columns": ["name"]}"#), yes), Ok(Some(0)));
+        let dates = SCHEMA.replace("int64 w", "int64 w (TIMESTAMP_MILLIS)");
+        let noted = Some(r#"{"index_columns": ["w"]}"#);
+        assert!(of(&dates, noted, auto).unwrap_err().contains("names of the rows are dates or times"));
         assert!(of(SCHEMA, Some(r#"{"index_columns": ["name", "w"]}"#), auto).unwrap_err().contains("several columns"));
         assert!(
             of(SCHEMA, Some(r#"{"index_columns": ["other"]}"#), auto).unwrap_err().contains("no column for its index")
         );
         let no = TableOptions { index_col: Presence::No, ..auto };
         assert!(of(SCHEMA, None, no).unwrap_err().contains("column 'name' has text"));
+    }
+
+    /// Written as two columns of whole numbers and one of doubles.
+    fn write_numbers(path: &Path, schema: &str, rows: &[(i64, i64, f64)]) {
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let mut writer = SerializedFileWriter::new(File::create(path).unwrap(), schema, Default::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        column::<Int64Type>(&mut group, &rows.iter().map(|row| row.0).collect::<Vec<_>>(), None);
+        column::<Int64Type>(&mut group, &rows.iter().map(|row| row.1).collect::<Vec<_>>(), None);
+        column::<DoubleType>(&mut group, &rows.iter().map(|row| row.2).collect::<Vec<_>>(), None);
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn names_that_are_whole_numbers_are_exact_and_triples_are_no_matrix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.parquet");
+        let rows: Vec<(i64, i64, f64)> = (0..40).map(|i| ((1 << 60) + i, i % 3, 0.5)).collect();
+        write_numbers(&path, "message schema { required int64 id; required int64 a; required double b; }", &rows);
+        let (titles, named) = names(&input(&path), TableOptions::default()).unwrap();
+        assert_eq!(titles.unwrap(), ["a", "b"]);
+        assert!(named.unwrap().iter().zip(&rows).all(|(name, row)| *name == row.0.to_string()));
+        let ratings: Vec<(i64, i64, f64)> =
+            (0..60).map(|i| (i % 9 + 1, i * 7 % 13 + 1, 1.0 + (i % 5) as f64)).collect();
+        write_numbers(
+            &path,
+            "message schema { required int64 userId; required int64 movieId; required double rating; }",
+            &ratings,
+        );
+        let refused = header(&input(&path), TableOptions::default()).unwrap_err().message;
+        assert!(refused.contains("looks like triples"), "{refused}");
     }
 
     #[test]
