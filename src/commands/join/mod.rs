@@ -225,7 +225,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         (None, false) => Hold::No,
     };
     agreement.check(&work, &site, args.site_log.is_some(), hold).inspect_err(tell)?;
-    let config = config.clone().ok_or_else(|| Error::input("--hub: say where the hub is"))?;
+    let config = config.ok_or_else(|| Error::input("--hub: say where the hub is"))?;
     work.consent_mut().policy = args.policy.as_deref().map(digest_of).transpose()?;
     work.consent_mut().proposal = agreement.approved.as_ref().map(|approved| approved.digest.clone());
     let log = match &args.site_log {
@@ -239,8 +239,8 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     let mut _locks = Vec::new();
     let messages = work.messages();
     if let Work::Run(spec) = &mut work {
-        held = args.hold.then(|| hold::put_aside(&mut spec.outputs, recipients)).transpose().inspect_err(tell)?;
-        _locks = own_files::lock(spec).inspect_err(tell)?;
+        held = args.hold.then(|| hold::put_aside(&mut spec.outputs, recipients)).transpose()?;
+        _locks = own_files::lock(spec)?;
         if let Some(warning) = in_the_clear(&messages, spec.method.assumed()) {
             warn(&warning);
         }
