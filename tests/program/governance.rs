@@ -111,7 +111,7 @@ fn only_an_approved_run_is_run() {
     for line in [
         "  Each site needs at least 20 rows.",
         "  The other sites will see 9 sums over rows in the whole run.",
-        "  So that single rows stay hidden, the sites together need at least 90 rows, whichever one site is left out.",
+        "  To hide single rows, the sites without any one site need at least 90 rows together.",
         "Sites in the run: any that the hub names; at least 4.",
         "Each site adds to its own 'fednmf join': --approved F.json, --transcript F.jsonl.",
     ] {

@@ -159,6 +159,31 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
 }
 
 /// The components of two runs are matched, and their common sentence says how many agree.
+/// Names tell that another program has sorted the factors, or the matrix.
+#[test]
+fn factors_in_another_order_than_the_matrix_are_not_shown() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let rows: [[u8; 3]; 5] = [[9, 1, 4], [2, 8, 1], [7, 3, 3], [1, 9, 2], [5, 5, 6]];
+    let table = |order: [usize; 3]| {
+        let titles = order.map(|j| ["a", "b", "c"][j]).join(",");
+        let lines =
+            rows.iter().enumerate().map(|(i, row)| format!("r{i},{}\n", order.map(|j| row[j].to_string()).join(",")));
+        format!("id,{titles}\n{}", lines.collect::<String>())
+    };
+    std::fs::write(file("x.csv"), table([0, 1, 2])).unwrap();
+    std::fs::write(file("y.csv"), table([2, 0, 1])).unwrap();
+    let run = fednmf(0, "--algo hals -k 2 --max-iters 5 --input").arg(file("x.csv"));
+    run.arg("--output").arg(file("f.npz")).arg("--trace").arg(file("t.jsonl")).ok();
+    let report = |input: &str| {
+        let line = fednmf(0, "report").arg(file("t.jsonl")).arg("--factors").arg(file("f.npz"));
+        line.arg("--input").arg(file(input)).arg("--output").arg(file("r.html")).run()
+    };
+    assert_eq!(report("x.csv").code, Some(0));
+    let refused = report("y.csv");
+    assert!(refused.code == Some(2) && refused.stderr.contains("columns are others"), "{}", refused.stderr);
+}
+
 #[test]
 fn the_components_of_two_runs_are_compared() {
     let dir = tempdir().unwrap();

@@ -236,10 +236,10 @@ impl Limits {
             format!("Each site needs at least {least} {of}."),
         ];
         if *vectors > 0 {
-            let left_out = if *colluding == 1 { "one site is".to_string() } else { format!("{colluding} sites are") };
+            let left_out = if *colluding == 1 { "one site".to_string() } else { format!("{colluding} sites") };
             lines.extend([
                 format!("The other sites will see {vectors} sums over {of} in the whole run."),
-                format!("So that single {of} stay hidden, the sites together need at least {hidden} {of}, whichever {left_out} left out."),
+                format!("To hide single {of}, the sites without any {left_out} need at least {hidden} {of} together."),
                 format!("If a {one} has fewer than {vectors} entries, {SHARE} {of} for each entry are enough."),
                 "Without --secure-sum each site needs that many itself.".into(),
             ]);

@@ -140,7 +140,7 @@ fn overfitted(point: &Point) -> Option<String> {
     (*worst > FAR * median).then(|| {
         format!(
             "with k = {}, a run has {:.0} times the held-out error of most runs: held-out entries depend on components that no seen entry \
-             of their row or column determines; the mean says little, and --algo bpp or penalties avoid it",
+             of their row or column determines; the mean says little; the method bpp, or penalties, avoid it",
             point.k,
             worst / median
         )

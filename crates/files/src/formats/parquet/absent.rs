@@ -1,4 +1,4 @@
-//! In the place of `columns` in a build without Parquet.
+//! Stands in for `columns` in a build without Parquet.
 
 use std::ops::Range;
 

@@ -131,6 +131,11 @@ pub fn header(file: &InputFile, options: TableOptions) -> Result<(Parquet, (usiz
             .error(format!("is compressed by {codec}, which is not read; write it with zstd, snappy, gzip or none")));
     }
     let rows = usize::try_from(meta.num_rows()).map_err(|_| file.error("promises a negative number of rows"))?;
+    let of_groups =
+        reader.metadata().row_groups().iter().try_fold(0i64, |all, group| all.checked_add(group.num_rows()));
+    if of_groups != Some(meta.num_rows()) {
+        return Err(file.error(format!("promises {rows} rows, and its row groups have another number")));
+    }
     let schema = meta.schema_descr();
     let (mut columns, index) = ((0..schema.num_columns()).collect::<Vec<_>>(), index(file, &reader, options)?);
     columns.retain(|column| Some(*column) != index);
@@ -174,10 +179,6 @@ pub fn header(file: &InputFile, options: TableOptions) -> Result<(Parquet, (usiz
     }
     let shape = (rows, columns.len());
     check_shape(shape.0, shape.1, None).map_err(|what| file.error(what))?;
-    let of_groups: i64 = reader.metadata().row_groups().iter().map(|group| group.num_rows()).sum();
-    if of_groups != meta.num_rows() {
-        return Err(file.error(format!("promises {rows} rows, and its row groups have {of_groups}")));
-    }
     Ok((Parquet { columns, index }, shape, values))
 }
 
