@@ -4,6 +4,7 @@
 
 use fednmf::cli;
 use fednmf_base::error::{EXIT_DONE, Error};
+use fednmf_base::failure::close_records;
 use fednmf_base::warning::error;
 use fednmf_comm as comm;
 use fednmf_comm::Communicator;
@@ -22,7 +23,10 @@ fn main() {
                 drop(data::formats::hdf5::probe(&path, dataset.as_deref()));
                 data::names::probe(&path, dataset.as_deref());
             }
-            Content::Factors => drop(output::matrices::Stored::open(path.as_ref())),
+            Content::Factors => {
+                drop(output::matrices::Stored::open(path.as_ref()));
+                data::names::probe(&path, None);
+            }
             Content::Names => data::names::probe(&path, dataset.as_deref()),
         }
         return;
@@ -65,6 +69,7 @@ fn main() {
             if !e.is_shared() || comm.is_root() {
                 error(&e.to_string());
             }
+            close_records();
             if !e.is_shared() {
                 comm::end_job(e.exit_code());
             }

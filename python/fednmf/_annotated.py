@@ -40,7 +40,10 @@ def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]
     X = of_genes(adata, layer, None if used.all() else np.flatnonzero(used))
     if not isinstance(X, Parts):
         values = X.data if sp.issparse(X) else np.asarray(X)
-        if values.size and values.min() < 0:
+        least = values.min() if values.size else 0
+        if np.isnan(least):
+            raise ValueError(f"{name(layer)} has NaN, and every entry must be a number; the program leaves such entries out (--missing nan)")
+        if least < 0:
             raise ValueError(f"{name(layer)} has negative entries{NEGATIVE}")
     return X, used, bool(use_highly_variable)
 

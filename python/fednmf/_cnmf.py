@@ -73,8 +73,9 @@ def cnmf(
     Parameters
     ----------
     adata : AnnData
-        Raw counts, without cells or genes that are all zero. A matrix that stays in its file is read by rows in each pass; the
-        genes that are factorised are held in memory.
+        Raw counts. Cells without a count in the genes that are factorised are refused. Genes that are all zero are factorised only
+        if `genes` names them, and are zero in all tables. A matrix that stays in its file is read by rows in each pass; the genes
+        that are factorised are held in memory.
     ks : iterable of int
     name, output_dir
         Files are written to `output_dir`/`name`.

@@ -21,8 +21,8 @@ def top_features(
 
     Parameters
     ----------
-    components : array or DataFrame (components x features), fitted NMF or BooleanMF, Consensus, KChoice or AnnData
-        Of AnnData ``varm["NMF"]``.
+    components : array or DataFrame (components x features), fitted NMF or BooleanMF, Consensus, KChoice, Programs, MetaPrograms or AnnData
+        Of AnnData ``varm["NMF"]``, of Programs ``gene_spectra_tpm``. Components count from 0 in their order.
     n_features : int
         Features of each component, at most.
     names : sequence of str or None
@@ -84,6 +84,8 @@ def components(given: Any) -> tuple[np.ndarray, Optional[Sequence[str]]]:
         return given.consensus.H, given.feature_names
     if isinstance(given, Consensus):
         return given.H, None
+    # cNMF's results, and meta-programmes.
+    given = getattr(given, "gene_spectra_tpm", getattr(given, "weights", given))
     if hasattr(given, "components_"):
         return np.asarray(given.components_, dtype=float), getattr(given, "feature_names_in_", None)
     if hasattr(given, "varm"):

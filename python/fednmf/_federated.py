@@ -233,6 +233,12 @@ def federated(
         )
     if run.refused_between_owners:
         warnings.warn(f"between owners this run would be refused: {run.refused_between_owners}", UserWarning, stacklevel=2)
+    if algo.startswith("mpc-") and len(parts) < 3:
+        warnings.warn(
+            "between owners this run would be refused: three parties compute on the secret shares, and with fewer one of them sees all data",
+            UserWarning,
+            stacklevel=2,
+        )
     if options.get("secure_sum") and len(parts) == 2:
         warnings.warn(
             "secure_sum hides nothing between two parties: each can subtract its own term from the sum; use three or more",

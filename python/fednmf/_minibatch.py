@@ -299,6 +299,7 @@ class MiniBatchNMF(NMF):
 
     def _begin(self, X: Any, H: Any) -> None:
         """The start, from the first batch."""
+        self._warn_if_one_sided(self._penalties())
         if self.init == "custom":
             if H is None:
                 raise ValueError("init='custom' needs H")
@@ -306,6 +307,7 @@ class MiniBatchNMF(NMF):
             self._check_start("H", H, (len(H) if self.n_components in ("auto", None) else self.n_components, X.shape[1]))
             v = np.ascontiguousarray(H.T)
         else:
+            self._warn_of_unused_start(H)
             k = self._k(X.shape[1], None)
             if self.init not in (None, "random") and k > min(X.shape):
                 raise ValueError(f"init={self.init!r} needs n_components <= {min(X.shape)}, the smaller dimension of a batch")

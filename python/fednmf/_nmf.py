@@ -189,11 +189,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         algo, options = self._method(X.shape, k, loss, start is not None)
         tol = _run.at_least_zero("tol", self.tol)
         penalties = self._penalties()
-        if penalties and 0 in (penalties["alpha_u"], penalties["alpha_v"]):
-            _show.warn(
-                "only one of alpha_W and alpha_H is above 0, so that factor shrinks while the other grows, and the product is hardly "
-                "restricted; a penalty on both acts on the product",
-            )
+        self._warn_if_one_sided(penalties)
         with _show.Progress() as progress:
             run = _run.factorize(
                 [X],
@@ -313,10 +309,17 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         weight = float(self.alpha_W) * n_features
         return weight * float(self.l1_ratio), weight * (1 - float(self.l1_ratio))
 
+    @staticmethod
+    def _warn_if_one_sided(penalties: dict[str, float]) -> None:
+        if penalties and 0 in (penalties["alpha_u"], penalties["alpha_v"]):
+            _show.warn(
+                "only one of alpha_W and alpha_H is above 0, so that factor shrinks while the other grows, and the product is hardly "
+                "restricted; a penalty on both acts on the product",
+            )
+
     def _start(self, X: Any, W: Any, H: Any) -> Optional[tuple[np.ndarray, np.ndarray]]:
         if self.init != "custom":
-            if W is not None or H is not None:
-                _show.warn("W and H are used with init='custom' only", RuntimeWarning)
+            self._warn_of_unused_start(W, H)
             return None
         if W is None or H is None:
             raise ValueError("init='custom' needs W and H")
@@ -325,6 +328,11 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self._check_start("W", W, (X.shape[0], k))
         self._check_start("H", H, (k, X.shape[1]))
         return W, H
+
+    @staticmethod
+    def _warn_of_unused_start(*factors: Any) -> None:
+        if any(factor is not None for factor in factors):
+            _show.warn("W and H are used with init='custom' only", RuntimeWarning)
 
     def _check_start(self, name: str, factor: np.ndarray, shape: tuple[int, int]) -> None:
         if factor.shape != shape:

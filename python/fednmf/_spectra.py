@@ -154,6 +154,8 @@ def shares(values: np.ndarray) -> np.ndarray:
 def by_sample(samples: Any, sample_key: Optional[str]) -> Mapping[str, Any]:
     """What there is of each sample, by its name."""
     if _annotated.is_annotated(samples):
+        if sample_key is None:
+            raise ValueError("give sample_key=, the column of adata.obs with the sample of each cell")
         if sample_key not in samples.obs:
             raise ValueError(f"sample_key={sample_key!r}: adata.obs has no such column; it tells the sample of each cell")
         of_cell = _annotated.labels(samples.obs[sample_key], f"sample_key={sample_key!r}")

@@ -42,6 +42,8 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
             raise ValueError("adata has no uns['nmf_choose_k']: run fednmf.tl.choose_k first")
         stored = result.uns["nmf_choose_k"]
         result = KChoice(stored["table"], stored.get("recommended"), [], [], None, {})
+    if not isinstance(result, KChoice):
+        raise TypeError(f"result is a {type(result).__name__}: give what fednmf.tl.choose_k returned, or an AnnData that it has seen")
     if axes is None:
         _, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     error, stability = axes
@@ -70,7 +72,7 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
         ax.xaxis.get_major_locator().set_params(integer=True)
         if result.recommended is not None:
             ax.axvline(result.recommended, color="0.6", linestyle="--", label=f"recommended: {result.recommended}")
-        ax.legend()
+        ax.legend(framealpha=0.5)
     return np.array([error, stability])
 
 
@@ -184,7 +186,7 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
     shares = _shares(data, H)
     if isinstance(groups, str):
         if not hasattr(data, "obs") or groups not in data.obs:
-            known = ", ".join(map(str, data.obs)) if hasattr(data, "obs") else "none, since data is an array"
+            known = ", ".join(map(str, data.obs)) or "none" if hasattr(data, "obs") else "none, since data is an array"
             raise ValueError(f"groups={groups!r}: is no column of adata.obs; there are {known}")
         groups = data.obs[groups]
     given, groups = groups, _annotated.labels(groups, "groups")
@@ -214,7 +216,7 @@ def embedding(
     adata : AnnData
         With ``obsm["X_nmf"]`` and ``varm["NMF"]``, as `fednmf.tl.nmf` leaves them, and the map.
     basis : str
-        The map in ``adata.obsm``.
+        The map in ``adata.obsm``: "X_umap" or "umap".
     names : sequence of str or None
         Titles of the components, after their numbers.
     axes : sequence of matplotlib Axes or None
@@ -234,9 +236,11 @@ def embedding(
     >>> len(fednmf.pl.embedding(adata))
     3
     """
-    if basis not in adata.obsm:
-        raise ValueError(f"basis={basis!r}: is not in adata.obsm; there are {', '.join(adata.obsm)}")
-    shares, places = _shares(adata, None), np.asarray(adata.obsm[basis])
+    # scanpy's names leave out X_.
+    place = basis if basis in adata.obsm else f"X_{basis}"
+    if place not in adata.obsm:
+        raise ValueError(f"basis={basis!r}: is not in adata.obsm; there are {', '.join(adata.obsm) or 'none'}")
+    shares, places = _shares(adata, None), np.asarray(adata.obsm[place])
     k = shares.shape[1]
     names = None if names is None else list(names)
     if names is not None and len(names) != k:

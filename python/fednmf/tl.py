@@ -68,7 +68,8 @@ def nmf(
     copy : bool
         Return a copy with the factors instead.
     **params
-        Of `fednmf.NMF`: beta_loss, max_iter, n_jobs, ...
+        Of `fednmf.NMF`: beta_loss, max_iter, n_jobs, ... For counts with a divergence, its 200 iterations may end before `tol`: give
+        max_iter=1000, as the program has.
 
     Returns
     -------
@@ -92,7 +93,7 @@ def nmf(
     >>> rng = np.random.default_rng(0)
     >>> counts = rng.poisson(rng.gamma(1, 1, (300, 4)) @ rng.gamma(1, 1, (4, 80)))
     >>> adata = anndata.AnnData(counts.astype("float32"))
-    >>> fednmf.tl.nmf(adata, n_components=4, beta_loss="kullback-leibler", max_iter=50)
+    >>> fednmf.tl.nmf(adata, n_components=4, beta_loss="kullback-leibler", max_iter=1000)
     >>> adata.obsm["X_nmf"].shape, adata.varm["NMF"].shape
     ((300, 4), (80, 4))
     """
@@ -103,7 +104,9 @@ def nmf(
     loss = checked_loss(model.beta_loss)
     _warn_of_logarithms(adata, X, layer, loss)
     if isinstance(n_components, numbers.Integral) and n_components > min(X.shape):
-        _show.warn(f"n_components={n_components}: {X.shape[0]} cells and {X.shape[1]} genes determine at most {min(X.shape)} components")
+        raise ValueError(
+            f"n_components={n_components}: adata has {X.shape[0]} cells x {X.shape[1]} genes, so at most {min(X.shape)} make sense"
+        )
     if isinstance(X, Parts) and loss not in (1, 2):
         raise ValueError(
             f"beta_loss={model.beta_loss!r} needs the matrix in memory, and it is read by parts: call adata.to_memory() first, or take "
@@ -156,7 +159,7 @@ def _warn_of_logarithms(adata: Any, X: Any, layer: Optional[str], beta: Optional
         where = "adata.X" if layer is None else f"layer {layer!r}"
         what = "has logarithms (adata.uns['log1p'])" if marked else "looks like logarithms of counts (log1p)"
         warnings.warn(
-            f"the Kullback-Leibler divergence is for counts, and {where} {what}; give layer= with the counts, or use the default loss",
+            f"the Kullback-Leibler divergence is for counts, and {where} {what}; give layer= with the counts, or use the squared error",
             UserWarning,
             stacklevel=3,
         )
@@ -198,11 +201,15 @@ def project(
     """
     if not hasattr(reference, "varm"):
         raise TypeError(
-            f"reference is a {type(reference).__name__}: give an AnnData that fednmf.tl.nmf has factorised, for example with the number "
-            "of components that this result recommends"
+            f"reference is a {type(reference).__name__}: give an AnnData that fednmf.tl.nmf has factorised"
         )
-    if "NMF" not in reference.varm or "nmf" not in reference.uns:
+    if "NMF" not in reference.varm:
         raise ValueError("the reference has no components in varm['NMF']: run fednmf.tl.nmf on it first")
+    if "params" not in reference.uns.get("nmf", {}):
+        raise ValueError(
+            "the reference has no uns['nmf'], which tells the loss of its components; for components of your own set "
+            "reference.uns['nmf'] = {'params': {'beta_loss': 'kullback-leibler'}}, or 'frobenius'"
+        )
     components = np.asarray(reference.varm["NMF"])
     if not components.any():
         raise ValueError("the components of the reference are all zero: factorise it with a smaller penalty")
@@ -232,7 +239,9 @@ def project(
     model = NMF(beta_loss=beta_loss, n_jobs=n_jobs)
     model.components_ = np.ascontiguousarray(components[used][common].T)
     model.n_components_, model.n_features_in_ = components.shape[1], int(common.sum())
-    X = model._checked(_annotated.of_genes(adata, None if layer == "X" else layer, where[common]), reset=False)
+    X = _annotated.of_genes(adata, None if layer == "X" else layer, where[common])
+    _warn_of_logarithms(adata, X, None if layer == "X" else layer, checked_loss(beta_loss))
+    X = model._checked(X, reset=False)
     scale = X.dtype.type(divisor)
     parts = (X[rows] for rows in X.slices()) if isinstance(X, Parts) else [X]
     found = [model._project(part if divisor == 1 else part / scale, penalty, min_gain) for part in parts]

@@ -47,6 +47,10 @@ fn in_python(message: &str) -> String {
     text
 }
 
+fn in_python_all(messages: &[String]) -> Vec<String> {
+    messages.iter().map(|message| in_python(message)).collect()
+}
+
 fn scale(name: &str) -> PyResult<FactorScale> {
     use FactorScale::{AsFound, Balanced, Sorted, UnitU, UnitV};
     let all = [UnitV, UnitU, Balanced, Sorted, AsFound];
@@ -402,7 +406,7 @@ fn search_result(py: Python<'_>, found: SearchResult) -> PyResult<Py<PyDict>> {
     let similarities = found.similarities.into_iter();
     let similarities = similarities.map(|s| (PyArray2::from_owned_array(py, s.cosines), s.clusters));
     all.set_item("similarities", similarities.collect::<Vec<_>>())?;
-    all.set_item("choice", found.choice.map(|choice| (choice.k, choice.reasons, choice.warnings)))?;
+    all.set_item("choice", found.choice.map(|choice| (choice.k, choice.reasons, in_python_all(&choice.warnings))))?;
     let consensus = found.consensus.map(|consensus| {
         let table = consensus.components.iter().map(|c| (c.silhouette, c.cosine, c.share)).collect::<Vec<_>>();
         let (u, v) = (PyArray2::from_owned_array(py, consensus.u), PyArray2::from_owned_array(py, consensus.v));

@@ -102,6 +102,9 @@ fn otherwise(e: &clap::Error, typed: &str) -> Error {
                 }
             }
         }
+        ErrorKind::MissingRequiredArgument if args.starts_with("--checkpoint") => {
+            format!("{args}: is missing, which --resume and --checkpoint-every need")
+        }
         ErrorKind::MissingRequiredArgument => format!("{args}: is missing; {help}"),
         ErrorKind::ArgumentConflict if !others.is_empty() => format!("{args}: cannot be given together with {others}"),
         ErrorKind::InvalidValue => format!("{args}: its value is missing"),

@@ -443,7 +443,7 @@ mod tests {
                 "fednmf Cargo.toml --input x.npy",
                 "Cargo.toml: there is an --input already, or the command takes none; 'fednmf --help' shows all",
             ),
-            ("fednmf --resume", "--checkpoint <F.h5>: is missing; 'fednmf --help' shows all"),
+            ("fednmf --resume", "--checkpoint <F.h5>: is missing, which --resume and --checkpoint-every need"),
             ("fednmf generate planted,m=5,n=4", "--output <FILE>: is missing; 'fednmf generate --help' shows all"),
             ("fednmf -o a.h5 --add-to b.h5ad", "--output <F.h5>: cannot be given together with --add-to <F.h5ad>"),
             ("fednmf --output", "--output <F.h5>: its value is missing"),

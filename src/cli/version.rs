@@ -10,6 +10,7 @@ pub fn long() -> String {
         ("mpi", cfg!(feature = "mpi")),
         ("sites", cfg!(feature = "sites")),
         ("hdf5", cfg!(feature = "hdf5")),
+        ("parquet", cfg!(feature = "parquet")),
         ("paillier", cfg!(feature = "paillier")),
         ("mkl", cfg!(feature = "mkl")),
         ("openblas", cfg!(feature = "openblas")),

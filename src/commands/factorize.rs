@@ -101,7 +101,7 @@ pub struct RunArgs {
           value_parser = parameters::any_number)]
     pub tol: Option<f64>,
 
-    /// Stop when the relative error is at most X
+    /// Stop when the relative error is at most X at an evaluation (--eval-every)
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::any_number)]
     pub target_error: Option<f64>,

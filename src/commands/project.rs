@@ -15,7 +15,7 @@ use fednmf_data::Panels;
 use fednmf_data::state::Piece;
 use fednmf_driver::metadata::Destination;
 use fednmf_driver::progress::Progress;
-use fednmf_driver::{metadata, missing};
+use fednmf_driver::{metadata, missing, warning_of_logarithms};
 use fednmf_files::names;
 use fednmf_files::output::attributes;
 use fednmf_files::output::matrices;
@@ -155,6 +155,10 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         progress.warn(&warning);
     }
     let block = matrix.block.take();
+    let of_counts = run.method.map(|method| method.measure);
+    if let Some(warning) = of_counts.and_then(|measure| warning_of_logarithms(measure, block.as_ref())) {
+        progress.warn(&warning);
+    }
     let common = if let Order::Common(common) = &matrix.orders.columns { Some(common) } else { None };
     let penalty = run.regularization.penalties((m, v_rows)).u;
     let mut divergence = None;

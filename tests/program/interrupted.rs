@@ -189,7 +189,7 @@ fn a_signal_writes_a_checkpoint_and_requests_a_requeue() {
         }
         let output = finish(child, Duration::from_secs(30), "a run that got a signal");
         assert_eq!(output.code, Some(75), "{}", output.stderr);
-        let resume = format!("--resume continues from --checkpoint {}", checkpoint.display());
+        let resume = format!("repeat the command with --resume (checkpoint {})", checkpoint.display());
         assert!(output.stdout.contains(&resume), "{}", output.stdout);
         let end = events(&trace).pop().unwrap();
         assert_eq!(end["stopped_by"], format!("SIG{name}"));

@@ -248,7 +248,10 @@ fn the_expected_time_is_told_before_the_first_iteration() {
         .lines()
         .find(|line| line.starts_with("note: encryption: about "))
         .unwrap_or_else(|| panic!("{output:?}"));
-    assert!(line.contains(" for 3 iterations, about ") && line.contains("as measured here"), "{line}");
+    assert!(
+        line.contains(" an iteration and about ") && line.contains(" for 3 iterations, as measured here"),
+        "{line}"
+    );
     assert!(line.contains(" min") || line.contains(" s"), "{line}");
     let quick = fednmf(0, &format!("{SLOW} --plain")).run();
     assert!(quick.code == Some(0) && !quick.stderr.contains("encryption:"), "nothing is encrypted: {quick:?}");

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use tempfile::tempdir;
 
-use crate::common::{data, fednmf, session, write_npy};
+use crate::common::{data, fednmf, finish, launch, matrix, session, write_npy};
 
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
@@ -204,4 +204,58 @@ fn a_change_of_any_byte_of_an_output_or_a_checkpoint_is_refused() {
     for done in session::all(0, &lines) {
         assert_eq!(done.code, 2, "{}: {}", done.line, done.message);
     }
+}
+
+/// AnnData outputs have no seal, since other programs add to them. Their factors have checksums: a change of a byte is detected,
+/// or changes nothing of what is read.
+#[test]
+fn a_changed_byte_of_an_anndata_output_changes_no_number() {
+    let dir = tempdir().unwrap();
+    let (out, bent) = (dir.path().join("o.h5ad"), dir.path().join("bent.h5ad"));
+    fednmf(0, "--algo hals -k 2 --max-iters 3 --input").arg(data("digits.npy")).arg("--output").arg(&out).ok();
+    let good = std::fs::read(&out).unwrap();
+    let numbers: Vec<u8> = matrix(&out, "varm/NMF").iter().flat_map(|x| x.to_le_bytes()).collect();
+    let of_factor = good.windows(numbers.len()).position(|bytes| bytes == numbers).unwrap();
+    let top = |path: &std::path::Path| fednmf(0, "top").arg(path).own_process().run();
+    let right = top(&out).stdout;
+    let spread = (0..24).map(|step| (step * good.len() / 24, 1 << (step % 8)));
+    // A bit of a mantissa, and the number of rows for each checksum.
+    let rows_of_a_checksum = good.windows(10).position(|name| name == b"crc32_rows").unwrap();
+    let hit = [(of_factor + 8, 1)].into_iter().chain((16..64).map(|more| (rows_of_a_checksum + more, 0xff)));
+    for (at, bits) in spread.chain(hit) {
+        let mut bytes = good.clone();
+        bytes[at] ^= bits;
+        std::fs::write(&bent, &bytes).unwrap();
+        let done = top(&bent);
+        assert!(!done.stderr.contains("internal error"), "byte {at}: {}", done.stderr);
+        assert!(done.code == Some(2) || done.code == Some(0) && done.stdout == right, "byte {at}: {:?}", done.code);
+        assert!(at != of_factor + 8 || done.stderr.contains("fail their checksum"), "{}", done.stderr);
+    }
+}
+
+/// All ranks read one file, each on its own node, which may lack it or have another one. Here a node is a directory.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_rank_that_sees_another_file_is_named() {
+    let dir = tempdir().unwrap();
+    let [here, there] = ["here", "there"].map(|name| dir.path().join(name));
+    [&here, &there].into_iter().for_each(|node| std::fs::create_dir(node).unwrap());
+    let numbers: Vec<u8> = (0..2000u32).map(|i| (i % 200) as u8).collect();
+    write_npy(&here.join("x.npy"), "|u1", (50, 40), &numbers);
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_fednmf"));
+    let line = ["--algo", "hals", "-k", "2", "--input", "x.npy"];
+    let run = || {
+        let mut command = launch(1, program);
+        command.current_dir(&here).args(line).args([":", "-n", "1", "-wdir"]).arg(&there).arg(program).args(line);
+        finish(command.spawn().unwrap(), std::time::Duration::from_secs(60), "two nodes")
+    };
+    let missing = run();
+    assert!(missing.code == Some(2) && missing.stderr.contains("x.npy: rank 1"), "{}", missing.stderr);
+    assert!(missing.stderr.contains("every node must see it"), "{}", missing.stderr);
+    let reversed: Vec<u8> = numbers.iter().rev().copied().collect();
+    write_npy(&there.join("x.npy"), "|u1", (50, 40), &reversed);
+    let other = run();
+    assert!(other.code == Some(2) && other.stderr.contains("sees another file than rank 0"), "{}", other.stderr);
+    std::fs::copy(here.join("x.npy"), there.join("x.npy")).unwrap();
+    assert_eq!(run().code, Some(0));
 }

@@ -74,7 +74,11 @@ fn a_transcript_is_of_the_site_whose_certificate_vouches_for_its_key() {
         let run = verify(file, ca).run();
         assert!(run.code == Some(1) && run.stderr.contains(why), "{why}: {:?} {}", run.code, run.stderr);
     };
-    refused(&own("a"), &stage.at("others").join("ca.pem"), "is not of site a: its certificate is not from the CA");
+    refused(
+        &own("a"),
+        &stage.at("others").join("ca.pem"),
+        "cannot be attributed to site a: its certificate is not from the CA",
+    );
 
     // Transcripts that a site could make itself, with valid chains of their own.
     let heading = |site: &str| -> Heading { serde_json::from_str(text(&own(site)).lines().next().unwrap()).unwrap() };
@@ -91,12 +95,20 @@ fn a_transcript_is_of_the_site_whose_certificate_vouches_for_its_key() {
     let claims = |site| Heading { site, ..b.clone() };
     let ca = stage.keys("ca.pem");
     assert_eq!(verify(&forge("b", &b), &ca).run().code, Some(0), "the forger's own claim is no forgery");
-    refused(&forge("b", &claims(Some(of_a.clone()))), &ca, "is not of site a: its signature does not fit");
+    refused(
+        &forge("b", &claims(Some(of_a.clone()))),
+        &ca,
+        "cannot be attributed to site a: its signature does not fit",
+    );
     let mut renamed = of_b.clone();
     renamed.site = "a".into();
-    refused(&forge("b", &claims(Some(renamed.clone()))), &ca, "is not of site a: its certificate is for another site");
+    refused(
+        &forge("b", &claims(Some(renamed.clone()))),
+        &ca,
+        "cannot be attributed to site a: its certificate is for another site",
+    );
     renamed.chain = of_a.chain;
-    refused(&forge("b", &claims(Some(renamed))), &ca, "is not of site a: its signature does not fit");
+    refused(&forge("b", &claims(Some(renamed))), &ca, "cannot be attributed to site a: its signature does not fit");
     let mut later = of_b.clone();
     later.time += 1;
     refused(&forge("b", &claims(Some(later.clone()))), &ca, "its signature does not fit");
@@ -329,12 +341,12 @@ fn a_site_that_is_killed_ends_the_run_which_can_be_resumed() {
     let mut stage = Stage::new();
     let line = format!(
         "{LONG} -q --patience 20 --output {{site}}/f.h5 --trace {{site}}/t.jsonl --checkpoint {{site}}/c.h5 --checkpoint-every 20 \
-         --resume"
+         --resume --site-log {{site}}/log.jsonl --transcript {{site}}/sent-"
     );
     stage.start_hub("--patience 1 --keep");
     for killed in [1, 0, 3] {
         let events = text(&stage.at("d").join("t.jsonl")).lines().count();
-        stage.start_sites(&line);
+        stage.start_sites(&format!("{line}{killed}.jsonl"));
         wait_for_events(&mut stage, events + 2);
         std::thread::sleep(Duration::from_millis(50 * killed as u64));
         let start = std::time::Instant::now();
@@ -348,10 +360,19 @@ fn a_site_that_is_killed_ends_the_run_which_can_be_resumed() {
             assert!(says.contains(&lost) && says.contains("--resume"), "{says}");
             // Nothing half-written.
             assert!(!stage.at(site).join("f.h5").exists());
+            // What the others sent is signed, and their logs say how the run ended.
+            let verify = |file: &str| {
+                let ca = stage.keys("ca.pem");
+                fednmf(0, "audit verify").arg(stage.at(site).join(file)).arg("--ca").arg(ca).run()
+            };
+            let sent = verify(&format!("sent-{killed}.jsonl"));
+            assert!(sent.code == Some(0) && sent.stdout.contains("the run ended with an error"), "{}", sent.stderr);
+            let log = verify("log.jsonl");
+            assert!(log.code == Some(0) && log.stdout.contains("failed"), "{} {}", log.stdout, log.stderr);
         }
         stage.wait_for(|stage| stage.hub_says().trim_end().ends_with("waits for sites a, b, c, d"));
     }
-    stage.start_sites(&line);
+    stage.start_sites(&format!("{line}last.jsonl"));
     let ends = stage.finish_sites();
     assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{}", stage.says("a"));
     stage.expect_factors_of(&stage.by_mpi(LONG), "resumed");

@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod error;
+pub mod failure;
 pub mod file_lock;
 pub mod host;
 pub mod panics;

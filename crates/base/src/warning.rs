@@ -81,7 +81,8 @@ pub fn say(text: &str) {
 }
 
 fn put(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    // In one piece, since ranks share a terminal.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The ledger: what was sent, by message kind, and where the time went. It is the performance profile and the privacy audit.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use fednmf_privacy::Protection;
 use fednmf_privacy::transcript::Transcript;
@@ -185,7 +186,7 @@ pub struct Ledger {
     /// What has to agree to the parties of a sum, if anything.
     pub(super) sum_guard: Option<SumGuard>,
     /// The hash chain of sent messages, with `--transcript`.
-    pub(super) transcript: Option<Transcript>,
+    pub(super) transcript: Option<Arc<Mutex<Option<Transcript>>>>,
     messages: BTreeMap<MessageTag, Entry>,
     work: BTreeMap<&'static str, Entry>,
     spans: BTreeMap<&'static str, Entry>,

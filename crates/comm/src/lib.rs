@@ -28,9 +28,11 @@ pub mod watchdog;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fednmf_base::error::{EXIT_INPUT, Error, ErrorKind, Result, SharedResult};
+use fednmf_base::failure::at_failure;
 use fednmf_base::warning::error;
 use fednmf_linalg::{Element, flops};
 use fednmf_privacy::transcript::{SiteSignature, Transcript};
@@ -251,21 +253,35 @@ impl Communicator {
         self.ledger.borrow_mut().record_span(phase, seconds);
     }
 
-    /// Keeps a transcript of what this rank and its parties send from now on.
+    /// Keeps a transcript of what this rank and its parties send from now on. If the process ends with an error, it is signed as that
+    /// of a failed run.
     pub fn keep_transcript(&self, transcript: Transcript) {
-        self.ledger.borrow_mut().transcript = Some(transcript);
+        let kept = Arc::new(Mutex::new(Some(transcript)));
+        self.ledger.borrow_mut().transcript = Some(kept.clone());
+        at_failure(move || {
+            // What cannot be written now stays unsigned.
+            let _ = kept.try_lock().ok().and_then(|mut kept| kept.take()).map(Transcript::fail);
+        });
     }
 
     /// Ends and returns the transcript.
     pub fn end_transcript(&self) -> Option<Transcript> {
-        self.ledger.borrow_mut().transcript.take()
+        let kept = self.ledger.borrow_mut().transcript.take()?;
+        kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Calls `add` with the transcript, if one is kept.
+    fn with_transcript(&self, add: impl FnOnce(&mut Transcript)) {
+        if let Some(kept) = &self.ledger.borrow().transcript {
+            if let Some(transcript) = kept.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                add(transcript);
+            }
+        }
     }
 
     /// Adds a list that all parties agreed on to the transcript, if one is kept.
     pub fn note_agreed<'a>(&self, what: &str, names: impl Iterator<Item = &'a str>) {
-        if let Some(transcript) = &mut self.ledger.borrow_mut().transcript {
-            transcript.agreed(what, names);
-        }
+        self.with_transcript(|transcript| transcript.agreed(what, names));
     }
 
     /// From now on, ends the job before a message that `send_filter` refuses is sent.
@@ -286,9 +302,9 @@ impl Communicator {
             error(&why);
             end_job(EXIT_INPUT);
         }
-        if let Some(transcript) = &mut self.ledger.borrow_mut().transcript {
+        self.with_transcript(|transcript| {
             transcript.sent(tag.kind, tag.payload.name(), tag.protection().name(), bytemuck::cast_slice(content));
-        }
+        });
     }
 
     /// Runs the communication `f` and records its time and its volume.

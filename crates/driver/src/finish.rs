@@ -296,6 +296,14 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
                 .into(),
         );
     }
+    let stayed_in_f32 = end["iterations_in_f32"].as_u64() == Some(trajectory.iteration as u64);
+    if stayed_in_f32 && trajectory.iteration > 0 {
+        all.push(
+            "--precision mixed: the run ended before it changed to f64, so the factors are as exact as those of f32; give it more \
+             iterations, or --precision f64"
+                .into(),
+        );
+    }
     if leading == Measure::F1 && value(leading) == Some(0.0) && end["privacy"].is_null() {
         all.push(
             "f1 is 0: the product has no one where the matrix has one, so the components say nothing; try the greedy --algo \
@@ -319,7 +327,8 @@ fn print_summary(
         return print(&json_summary(run, outputs, end));
     }
     let checkpoint = spec.checkpoint.as_ref().filter(|_| exit_code(stop, true) == EXIT_REQUEUE);
-    let resume = checkpoint.map(|path| format!("--resume continues from --checkpoint {}.\n", path.display()));
+    let resume = checkpoint
+        .map(|path| format!("Not finished: repeat the command with --resume (checkpoint {}).\n", path.display()));
     print(&(text_summary(run, outputs, (stop, end), profile, leading) + &resume.unwrap_or_default()))
 }
 

@@ -158,10 +158,12 @@ fn warn_of_shared_parties(planned: &Planned, comm: &Communicator, progress: &mut
     }
     let input = &planned.input;
     if planned.shows_entries(comm.size()) {
-        progress.warn(
+        let of_columns = planned.method.description().partition == Partition::PartyColumns;
+        progress.warn(&format!(
             "all ranks read the same file, so no data is private in this run; give each party a file of its own: \
-             --input rows-{party}.npy",
-        );
+             --input {}-{{party}}.npy",
+            if of_columns { "columns" } else { "rows" }
+        ));
     }
     // Without masks and owners the ranks are one domain of trust: only files of parties say that there are others.
     if input.by_party()

@@ -11,6 +11,7 @@ use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
 use fednmf_methods::shared::alternating::Factor;
 use fednmf_methods::shared::regularization::RegularizationParams;
+use fednmf_privacy::sharing::COMPUTING;
 
 use super::plan::{Planned, divided};
 use super::spec::SAMPLE_INPUT;
@@ -105,10 +106,10 @@ fn choices(planned: &Planned, decisions: &[Decision], progress: &mut Progress) {
 pub fn duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Progress) {
     if let Some(Forecast { seconds, what }) = forecast {
         progress.note(&format!(
-            "{what} {} for {}, {} each, as measured here",
+            "{what} {} an iteration and {} for {}, as measured here",
+            about(seconds),
             about(seconds * iterations as f64),
             counted(iterations, "iteration", "iterations"),
-            about(seconds)
         ));
     }
 }
@@ -201,6 +202,12 @@ pub fn unused_tasks() -> Option<String> {
 /// Warns of masked sums that hide little.
 pub fn few_parties(planned: &Planned, progress: &mut Progress) {
     let groups = planned.method.groups();
+    if planned.method.description().on_shares && planned.parties.count < COMPUTING {
+        progress.warn(&format!(
+            "with {} parties one of them sees all data, since three compute on the secret shares; between owners this run would be refused",
+            planned.parties.count
+        ));
+    }
     if !groups.secure_sum.is_some_and(|sum| sum.secure_sum) {
         return;
     }

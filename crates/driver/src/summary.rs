@@ -330,7 +330,11 @@ pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
     };
     let memory = bytes(profile.peak_rss_bytes);
     // Where ranks do not share their times, they do not share their memory either.
-    let whose = if profile.imbalance.is_none() && facts.ranks > 1 { " on this rank" } else { "" };
+    let whose = match profile.imbalance {
+        _ if facts.ranks == 1 => String::new(),
+        Some(_) => format!(" on a rank, {} on all", bytes(profile.peak_rss_sum_bytes)),
+        None => " on this rank".to_string(),
+    };
     line("method", &format!("{} on {ranks}{threads}{parties}, peak memory {memory}{whose}", facts.algo));
     if facts.ranks > 1 {
         let slowest = profile.imbalance.filter(|imbalance| *imbalance > IMBALANCE);
@@ -447,6 +451,7 @@ mod tests {
         let two = SummaryInfo { ranks: 2, threads: 4, parties: 2, party_bytes: None, output: None, ..facts };
         let text = block(&two, &two_ranks());
         assert!(text.contains("hals on 2 ranks with 4 threads each, peak"), "{text}");
+        assert!(text.contains(" KiB on a rank, ") && text.contains(" KiB on all\n"), "{text}");
         assert!(text.contains("\n  ranks     80 B sent; the slowest computes 1.50 times the mean\n"), "{text}");
         assert!(text.ends_with("  factors   not kept (no --output)\n"), "{text}");
     }

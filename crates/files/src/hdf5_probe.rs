@@ -22,7 +22,7 @@ const FLAG: &str = "--hdf5-probe";
 pub enum Content {
     /// A matrix, and the names of its rows and columns.
     Matrix,
-    /// Factors that this program wrote.
+    /// Factors that this program wrote, and the names of their rows.
     Factors,
     /// Names of rows and columns.
     Names,

@@ -23,6 +23,7 @@ mod generate;
 mod load;
 mod open;
 mod panel_source;
+mod same_file;
 mod spec;
 mod stream;
 

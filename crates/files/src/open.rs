@@ -22,6 +22,8 @@ use crate::formats::file::MatrixFile;
 use crate::formats::fimi::Items;
 use crate::names;
 use crate::names::Names;
+use crate::same_file;
+use crate::same_file::Sample;
 use crate::spec::{InputSpec, PARTY, Source, party_path, party_paths};
 
 /// An input whose header has been read, and whose entries have not.
@@ -136,12 +138,17 @@ fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Commu
             file.check_blank_lines()?;
         }
         file.select(spec, path, dataset)?;
-        Ok(Some(file))
+        let sample =
+            (comm.size() > 1).then(|| Sample::read(file.path()).map_err(|e| file.file.io_error(&e))).transpose()?;
+        Ok(Some((file, sample)))
     };
     let found = if comm.is_root() { found() } else { Ok(None) };
-    let Some(mut file) = comm.broadcast_value(HEADERS, comm.agree_on_error(found)?) else {
+    let Some((mut file, sample)) = comm.broadcast_value(HEADERS, comm.agree_on_error(found)?) else {
         return Err(Error::failed("rank 0 did not read the header").on_all_ranks());
     };
+    if let Some(sample) = sample {
+        comm.agree_on_error(same_file::check(file.path(), &sample, comm))?;
+    }
     if file.needs_counts() {
         let parts = if file.divisible() { comm.size() } else { 1 };
         let count =
@@ -241,10 +248,12 @@ pub(super) fn own_path(spec: &InputSpec, pattern: &str, party: usize, parties: P
             return Error::input(format!("{pattern}: there is no such file; check the name"));
         }
         Error::input(format!(
-            "{pattern}: no file for party {party} ({}); there must be one for each of the {} parties, numbered from 0 \
-             (--parties)",
+            "{pattern}: there is no file {}; there must be one for {}, numbered from 0 (--parties)",
             pattern.replace(PARTY, &party.to_string()),
-            parties.count
+            match parties.count {
+                1 => "the party".to_string(),
+                count => format!("each of the {count} parties"),
+            }
         ))
     })
 }
@@ -350,13 +359,15 @@ fn shared(own: Vec<FileFacts>, spec: &InputSpec, comm: &Communicator) -> (Vec<Fi
     (files, joint)
 }
 
-/// The number of `{party}` files: the given number, or the number of files that rank 0 finds, but at least one per rank.
+/// The number of `{party}` files: the given number, or the largest number of files that a rank finds; for methods over parties at
+/// least one per rank.
 fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> SharedResult<usize> {
     if let Some(given) = spec.parties {
         return Ok(given);
     }
-    let seen = if comm.is_root() { spec.files().len() } else { 0 };
-    let count = comm.broadcast_value(HEADERS, seen).max(comm.size());
+    let mut seen = [spec.files().len() as u64];
+    comm.max(HEADERS, &mut seen);
+    let count = (seen[0] as usize).max(if spec.kept { comm.size() } else { 1 });
     let beyond = if comm.is_root() { highest_party(pattern).filter(|&last| last >= count) } else { None };
     let beyond = beyond.and_then(|last| Some((last, (0..last).find(|&party| party_path(pattern, party).is_none())?)));
     match comm.broadcast_value(HEADERS, beyond) {

@@ -256,7 +256,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "once, with --output, or for --init FILE and --missing FILE",
     )
     .under(NAMES_IN_THE_CLEAR),
-    MessageSpec::new(OUTPUT, "the result: the shared factor; both factors if no data are private", "once, with --output"),
+    MessageSpec::new(OUTPUT, "rows of the shared factor that the receiver does not have; both factors if no data are private", "once, with --output"),
     MessageSpec::control(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
     MessageSpec::new(DIVERGED, "a flag", "before each save, and at the end"),
     MessageSpec::new(

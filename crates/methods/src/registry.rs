@@ -102,8 +102,18 @@ pub fn find(name: &str) -> Option<&'static Arc<dyn ConfiguredMethod>> {
     ALL.iter().chain([&*AUTO]).find(|method| method.description().is_called(name))
 }
 
-/// The message for a `name` that [`find`] does not know: the nearest name, or all.
+/// The message for a `name` that [`find`] does not know: the methods whose names begin with it, the nearest name, or all.
 pub fn unknown(name: &str) -> String {
+    let longer = format!("{}-", name.to_lowercase());
+    let family: Vec<&str> =
+        descriptions().map(|method| method.name).filter(|known| known.starts_with(&longer)).collect();
+    if let Some((last, others)) = family.split_last() {
+        let others = others.join(", ");
+        return match others.is_empty() {
+            true => format!("no such method; did you mean {last}? 'fednmf list' shows all"),
+            false => format!("no such method; there are {others} and {last}; 'fednmf list' shows all"),
+        };
+    }
     let names = ALL.iter().chain([&*AUTO]).map(|method| method.description()).flat_map(Description::names);
     match meant_among(&name.to_lowercase(), names) {
         Some(known) => format!("no such method; did you mean {known}? 'fednmf list' shows all"),
@@ -135,6 +145,8 @@ mod tests {
         for (typed, meant) in [("halz", "hals"), ("HALS", "hals"), ("kl_cd", "kl-cd"), ("aut", "auto")] {
             assert!(unknown(typed).contains(&format!("did you mean {meant}?")), "{typed}: {}", unknown(typed));
         }
+        assert!(unknown("Syn-SSD").starts_with("no such method; there are syn-ssd-u, syn-ssd-v and syn-ssd-uv; "));
+        assert!(unknown("asyn-ssd").starts_with("no such method; did you mean asyn-ssd-v? "));
         assert!(unknown("nosuch").starts_with("no such method; the methods are dsanls, "));
     }
 

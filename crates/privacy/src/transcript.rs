@@ -100,12 +100,19 @@ pub struct Agreed {
     pub names: Vec<String>,
 }
 
+/// The last line but one of a run that ended with an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Failed {
+    failed: bool,
+}
+
 /// A line between the first and the last.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
     Sent(Sent),
     Agreed(Agreed),
+    Failed(Failed),
 }
 
 /// The privacy budget that the run spent.
@@ -130,7 +137,7 @@ struct End {
 
 /// A transcript that is being written.
 pub struct Transcript {
-    out: Box<dyn Write>,
+    out: Box<dyn Write + Send>,
     key: SigningKey,
     digest_key: [u8; 32],
     chain: [u8; 32],
@@ -141,7 +148,7 @@ pub struct Transcript {
 
 impl Transcript {
     /// Begins with the heading.
-    pub fn new(out: Box<dyn Write>, key: SigningKey, heading: &Heading) -> Self {
+    pub fn new(out: Box<dyn Write + Send>, key: SigningKey, heading: &Heading) -> Self {
         let digest_key = digest_key(&key, &heading.salt);
         let mut transcript = Transcript { out, key, digest_key, chain: [0; 32], messages: 0, failed: None };
         transcript.line(heading);
@@ -187,6 +194,15 @@ impl Transcript {
         }
     }
 
+    /// Signs and ends the transcript of a run that ended with an error. What it spent is in its budget file alone.
+    ///
+    /// # Errors
+    /// As [`Transcript::finish`].
+    pub fn fail(mut self) -> std::io::Result<()> {
+        self.line(&Failed { failed: true });
+        self.finish(None)
+    }
+
     fn line(&mut self, value: &impl Serialize) {
         let line = serde_json::to_string(value).expect("plain data");
         self.chain = link(&self.chain, &line);
@@ -224,6 +240,8 @@ pub struct Verified {
     pub sent: Vec<Sent>,
     pub agreed: Vec<Agreed>,
     pub spent: Option<Spent>,
+    /// Whether the run ended with an error.
+    pub failed: bool,
     /// The public key of the signer, in hexadecimal digits.
     pub public_key: String,
 }
@@ -243,15 +261,19 @@ pub fn verify(text: &str, expected: Option<&str>) -> Result<Verified> {
         return Err(at(0, "is of another version of the format; verify it with the fednmf that wrote it"));
     }
     let end: End = serde_json::from_str(last)
-        .map_err(|_| at(rest.len(), "is no signature: the run did not come to its end, or the end was cut off"))?;
+        .map_err(|_| at(rest.len(), "is no signature: the run was killed, or the end was cut off"))?;
     let chain = rest.iter().fold([0; 32], |chain, line| link(&chain, line));
     let chain = conclude(&chain, end.spent.as_ref());
-    let (mut sent, mut agreed) = (Vec::with_capacity(rest.len()), Vec::new());
+    let (mut sent, mut agreed, mut has_failed) = (Vec::with_capacity(rest.len()), Vec::new(), false);
     for (number, line) in rest.iter().enumerate().skip(1) {
         let one = match serde_json::from_str(line).map_err(|_| at(number, "is no message"))? {
             Line::Sent(one) => one,
             Line::Agreed(list) => {
                 agreed.push(list);
+                continue;
+            }
+            Line::Failed(Failed { failed }) => {
+                has_failed |= failed;
                 continue;
             }
         };
@@ -272,7 +294,7 @@ pub fn verify(text: &str, expected: Option<&str>) -> Result<Verified> {
     if !signed || end.messages != sent.len() as u64 || end.chain != hex(&chain) {
         return Err(forged());
     }
-    Ok(Verified { heading, sent, agreed, spent: end.spent, public_key: end.public_key })
+    Ok(Verified { heading, sent, agreed, spent: end.spent, failed: has_failed, public_key: end.public_key })
 }
 
 /// Bytes as hexadecimal digits.

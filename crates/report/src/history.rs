@@ -65,6 +65,11 @@ impl History {
         let at = |e: Error| e.at(path.display());
         let bytes =
             std::fs::read(path).map_err(|e| at(Error::input(format!("cannot be read ({e}); check the name"))))?;
+        if bytes.starts_with(b"\x89HDF") || bytes.starts_with(b"PK") {
+            return Err(at(Error::input(
+                "is no trace, but perhaps factors; a page is made from the file of --trace, or by a run with --report",
+            )));
+        }
         let text = String::from_utf8_lossy(&bytes);
         let mut events = Vec::new();
         for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

@@ -643,7 +643,8 @@ fn ledger(body: &mut String, history: &History) {
     );
     let lines: Vec<_> = method(history).into_iter().flat_map(Description::all_messages).collect();
     let rows = wire.iter().map(|row| {
-        let known = lines.iter().find(|w| row["purpose"] == w.kind);
+        let of_kind = || lines.iter().filter(|w| row["purpose"] == w.kind);
+        let known = of_kind().find(|w| row["payload"] == w.payload.name()).or_else(|| of_kind().next());
         let count = |key: &str| bytes(row[key].as_u64().unwrap_or(0));
         vec![
             text(&row["purpose"]),

@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fednmf_base::error::{EXIT_FAILED, EXIT_INPUT, Error, Result};
+use fednmf_base::failure::close_records;
 use fednmf_base::warning::{error, note, warn};
 use fednmf_privacy::transcript::{SiteSignature, Subject};
 
@@ -821,6 +822,7 @@ pub fn fail(text: &str) -> ! {
         }
     }
     error(text);
+    close_records();
     if let Some(link) = CURRENT.get() {
         link.abort(EXIT_FAILED);
     }

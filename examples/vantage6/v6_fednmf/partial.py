@@ -17,7 +17,7 @@ from . import site
 #: Options of `fednmf join` that a task may give. Whether this site runs with them is up to its policy.
 OPTIONS = {
     "algo", "n_components", "max_iters", "tol", "eval_every", "local_iters", "secure_sum", "secure_threshold",
-    "dp", "dp_unit", "epsilon", "delta", "clip", "common_columns",
+    "suppress_rare", "dp", "dp_unit", "epsilon", "delta", "clip", "common_columns",
 }  # fmt: skip
 #: Seconds to wait for the hub and the other sites.
 WAIT = 600

@@ -89,7 +89,7 @@ fn in_words(path: &Path, entries: &Map<String, Value>) -> String {
     let (target, structure) = (entry("target"), figures(STRUCTURE));
     let records = target["records"].as_str().unwrap_or_default();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
-    let mut against = Vec::new();
+    let (mut against, mut untested) = (Vec::new(), false);
     let mut out = format!(
         "{}: {}, k = {}, {} parties\n  {} {records} of this site, {} more than components\n",
         path.display(),
@@ -114,6 +114,7 @@ fn in_words(path: &Path, entries: &Map<String, Value>) -> String {
     for (attack, what) in [(MEMBERSHIP, "by the fit"), (NEAREST, "by the nearest component")] {
         let found = figures(attack);
         let Some((auc, chance)) = found["AUC"].as_f64().zip(found["P_HIGHER_AUC"].as_f64()) else {
+            untested = true;
             let _ =
                 writeln!(out, "  membership {what}: not tested; --others names {records} that were in nobody's data");
             continue;
@@ -124,7 +125,8 @@ fn in_words(path: &Path, entries: &Map<String, Value>) -> String {
         }
     }
     match against[..] {
-        [] => out.push_str("Nothing that was tested speaks against a release.\n"),
+        [] if untested => out.push_str("Membership was not tested: give --others.\n"),
+        [] => out.push_str("Nothing that was tested speaks against a release. Other attacks may find more.\n"),
         _ => {
             let _ = writeln!(out, "Do not release: {}.", against.join("; "));
         }

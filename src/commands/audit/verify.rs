@@ -132,7 +132,7 @@ fn of_site(verified: &Verified, authority: &Authority) -> Result<()> {
     };
     authority
         .verify(Subject::TranscriptKey, signed, &verified.public_key)
-        .map_err(|why| Error::failed(format!("is not of site {}: {why}", signed.site)))
+        .map_err(|why| Error::failed(format!("cannot be attributed to site {}: {why}", signed.site)))
 }
 
 fn text_of(path: &Path) -> Result<String> {
@@ -227,6 +227,9 @@ fn by_message(verified: &Verified) -> Result<Sums> {
 /// budget, of a party of another rank whose transcript was given.
 fn covered(verified: &Verified, all: &[Verified], budget: &BudgetFile) -> Result<()> {
     let Some(spent) = &verified.spent else {
+        if verified.failed {
+            return Ok(());
+        }
         return Err(Error::failed("its run released data without --dp, which no budget covers"));
     };
     let known = |run: &String| budget.runs.iter().any(|charge| charge.run == *run && charge.epsilon >= spent.epsilon);
@@ -279,6 +282,9 @@ fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums, ch
     if let Some(spent) = &verified.spent {
         let _ = writeln!(text, "  epsilon spent: {}", spent.epsilon);
     }
+    if verified.failed {
+        text.push_str("  the run ended with an error after these messages\n");
+    }
 }
 
 /// When the key was vouched for, by the clock of the site.
@@ -297,7 +303,7 @@ fn as_json(path: &Path, verified: &Verified, sums: &Sums, checked: bool) -> Valu
     json!({"transcript": path.display().to_string(), "method": verified.heading.method, "rank": verified.heading.rank,
            "ranks": verified.heading.ranks, "messages": verified.sent.len(), "public_key": verified.public_key, "site": site,
            "begun": begun(verified), "nonce": verified.heading.nonce, "proposal": verified.heading.proposal,
-           "policy": verified.heading.policy, "agreed": verified.agreed,
+           "policy": verified.heading.policy, "agreed": verified.agreed, "failed": verified.failed,
            "epsilon_spent": verified.spent.as_ref().map(|spent| spent.epsilon), "sent": rows})
 }
 

@@ -65,9 +65,12 @@ pub struct EstimateArgs {
     /// Seconds that a message between ranks takes, however short: 2e-6
     #[arg(long, allow_negative_numbers = true, value_name = "S", value_parser = any_number)]
     latency: Option<f64>,
-    /// Bytes a second between ranks: 10G, 1e10
+    /// Bytes a second between ranks, with --ranks-per-node between nodes: 10G, 1e10
     #[arg(long, allow_negative_numbers = true, value_name = "SIZE", value_parser = parse_bytes)]
     bandwidth: Option<u64>,
+    /// Ranks on each node, which share its bandwidth to other nodes [default: all ranks are on one node]
+    #[arg(long, value_name = "N", value_parser = whole_number)]
+    ranks_per_node: Option<usize>,
     /// Take the rates from this file, the --json of an estimate on another machine, instead of measuring
     #[arg(long, value_name = "FILE")]
     rates: Option<PathBuf>,
@@ -87,7 +90,8 @@ impl EstimateArgs {
     pub fn check(self, method: Arc<dyn ConfiguredMethod>) -> Result<EstimateRequest> {
         let description = method.description();
         let counts = [("--components", Some(self.components)), ("--ranks", self.ranks), ("--parties", self.parties)];
-        for (name, value) in counts.into_iter().chain([("--threads", Some(self.threads))]) {
+        let more = [("--threads", Some(self.threads)), ("--ranks-per-node", self.ranks_per_node)];
+        for (name, value) in counts.into_iter().chain(more) {
             if value.is_some_and(|v| v == 0 || v > 1 << 24) {
                 return Err(Error::input(format!("{name}: must be from 1 to {}", 1 << 24)));
             }
@@ -122,6 +126,7 @@ impl EstimateArgs {
             kernel: self.kernel.given()?,
             latency: self.latency,
             bandwidth: self.bandwidth.map(|bytes| bytes as f64),
+            ranks_per_node: self.ranks_per_node,
             rates: self.rates,
             trace: self.trace,
             json: self.json,

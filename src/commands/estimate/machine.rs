@@ -50,12 +50,20 @@ pub struct Rates {
     pub bandwidth: f64,
     /// Whether the last two were measured or given.
     pub known: bool,
+    /// Ranks that share the bandwidth of a node, if there are more ranks than those; `None` if all are on one node.
+    pub ranks_per_node: Option<usize>,
 }
 
 impl Rates {
     /// Flop/s of a kernel, if it is known.
     pub fn of(&self, kernel: Kernel) -> Option<f64> {
         self.kernels.get(kernel.name()).copied()
+    }
+
+    /// The rates of each of `ranks` ranks. Ranks of several nodes send at the same time, through the network cards of their nodes.
+    pub fn of_ranks(&self, ranks: usize) -> Rates {
+        let sharing = self.ranks_per_node.filter(|on_node| *on_node < ranks).unwrap_or(1);
+        Rates { bandwidth: self.bandwidth / sharing as f64, ..self.clone() }
     }
 
     /// Seconds of each part of an iteration; `None` where a kernel of it is not measured.
@@ -132,6 +140,7 @@ impl Rates {
             known: latency.is_some() && bandwidth.is_some(),
             latency: latency.unwrap_or(LATENCY),
             bandwidth: bandwidth.unwrap_or(BANDWIDTH),
+            ranks_per_node: None,
         })
     }
 }
@@ -289,7 +298,7 @@ pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given:
     }
     kernels.insert("copy".into(), copy(comm));
     let (latency, bandwidth, known) = between(comm);
-    Ok(Rates { kernels, latency, bandwidth, known })
+    Ok(Rates { kernels, latency, bandwidth, known, ranks_per_node: None })
 }
 
 /// What three computing parties do on this rank, and its seconds: both products of a block with k vectors in flops, and max(0, ·)

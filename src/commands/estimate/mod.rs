@@ -19,6 +19,7 @@ use ndarray_linalg::{Eigh, UPLO};
 pub use self::args::EstimateArgs;
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
+use fednmf_base::units;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::{GridTraffic, Loaded, PartySplit, Transfer};
@@ -58,6 +59,8 @@ pub struct EstimateRequest {
     /// Latency (s) and bandwidth (B/s) between ranks, instead of measured ones.
     pub latency: Option<f64>,
     pub bandwidth: Option<f64>,
+    /// Ranks that share a node and its network card; by default all.
+    pub ranks_per_node: Option<usize>,
     /// Rates that were measured before.
     pub rates: Option<PathBuf>,
     /// Directory for a trace that SimGrid can replay.
@@ -132,9 +135,9 @@ impl Job {
         cost.data + buffers
     }
 
-    /// Seconds of an iteration by its parts; `None` where not all of them are known.
-    pub fn seconds(&self, cost: &Cost, rates: &Rates) -> Option<BTreeMap<&'static str, f64>> {
-        rates.seconds(cost).filter(|_| self.formula)
+    /// Seconds of an iteration on `ranks` ranks by its parts; `None` where not all of them are known.
+    pub fn seconds(&self, cost: &Cost, rates: &Rates, ranks: usize) -> Option<BTreeMap<&'static str, f64>> {
+        rates.of_ranks(ranks).seconds(cost).filter(|_| self.formula)
     }
 }
 
@@ -153,7 +156,7 @@ pub fn estimate(request: &EstimateRequest, comm: &Communicator) -> Result<i32> {
     if comm.is_root() && request.rates.is_none() {
         too_few_cores(request.threads).iter().for_each(|warning| warn(&format!("{warning}; rates are measured here")));
     }
-    let base = resident();
+    let base = program();
     let matrix = match &request.matrix {
         Matrix::Input(spec) => Opened::Input(Box::new(data::open(spec, comm)?)),
         &Matrix::Shape(m, n, stored) => Opened::Shape(m, n, stored),
@@ -198,6 +201,7 @@ fn answer<T: Real>(request: &EstimateRequest, matrix: Opened, base: f64, comm: &
         }
     };
     rates.set(request.latency, request.bandwidth);
+    rates.ranks_per_node = request.ranks_per_node;
     let scan = scan(&job, &rates)?;
     let recommended = recommend(&job, &scan, &rates, base);
     let ranks = request.ranks.unwrap_or(recommended.used.ranks);
@@ -218,7 +222,7 @@ fn answer<T: Real>(request: &EstimateRequest, matrix: Opened, base: f64, comm: &
 
 /// Writes the requested trace.
 fn write_trace(dir: &Path, job: &Job, cost: &Cost, rates: &Rates, ranks: usize, iterations: usize) -> Result<()> {
-    let Some(parts) = job.seconds(cost, rates) else {
+    let Some(parts) = job.seconds(cost, rates, ranks) else {
         return Err(Error::input(format!(
             "--trace: the time of {} with these options is not predicted, so there is nothing to replay",
             job.method.description().name
@@ -256,7 +260,10 @@ fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) 
         }
     };
     if *k > m.min(n) {
-        return Err(Error::input(format!("-k {k}: the matrix is {m} x {n}")).on_all_ranks().into());
+        let most = units::counted(m.min(n), "component makes", "components make");
+        return Err(Error::input(format!("-k {k}: the matrix is {m} x {n}, so at most {most} sense"))
+            .on_all_ranks()
+            .into());
     }
     let private = method.description().partition.is_private();
     let parties = parties.or(files).or(request.ranks).filter(|_| private);
@@ -329,14 +336,18 @@ fn scan(job: &Job, rates: &Rates) -> Result<Vec<Point>> {
         .into_iter()
         .map(|ranks| {
             let cost = job.cost(ranks).map_err(Error::on_all_ranks)?;
-            let seconds = job.seconds(&cost, rates).map(|parts| parts.values().sum());
+            let seconds = job.seconds(&cost, rates, ranks).map(|parts| parts.values().sum());
             Ok(Point { ranks, cost, seconds })
         })
         .collect()
 }
 
-/// Bytes that this process holds with its libraries in use, before it has any data: the first products map most of MKL.
-fn resident() -> f64 {
+/// Bytes that a rank of a run holds without data. This process is measured with its libraries in use: the first products map most
+/// of MKL. A run uses more of the program and of MPI. The sum is rounded up, since measurements differ a little and the recommended
+/// ranks should not.
+fn program() -> f64 {
+    const MORE_IN_A_RUN: f64 = 12.0 * (1u64 << 20) as f64;
+    const STEP: f64 = 16.0 * (1u64 << 20) as f64;
     let small = Array2::<f64>::eye(64);
     let mut product = Array2::zeros((64, 64));
     linalg::gemm(1.0, &small.view(), &small.view(), 0.0, &mut product.view_mut());
@@ -345,5 +356,5 @@ fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
-    kilobytes.unwrap_or(0.0) * 1024.0
+    ((kilobytes.unwrap_or(0.0) * 1024.0 + MORE_IN_A_RUN) / STEP).ceil() * STEP
 }

@@ -133,6 +133,7 @@ pub fn recommend(job: &Job, scan: &[Point], rates: &Rates, base: f64) -> Recomme
 
 /// The causes' shares of the time that `point` takes in excess of ideal speed-up over one rank.
 fn lost(job: &Job, one: &Point, point: &Point, rates: &Rates) -> Vec<(Limit, f64)> {
+    let rates = rates.of_ranks(point.ranks);
     let latency: f64 = point.cost.messages.iter().map(|m| rates.of_message(m)[0]).sum();
     let messages: f64 = point.cost.messages.iter().map(|m| rates.of_message(m)[1]).sum();
     let [all, fair] = [point.seconds, one.seconds.map(|s| s / point.ranks as f64)].map(|s| s.unwrap_or(0.0));

@@ -27,7 +27,7 @@ pub struct Report<'a> {
 
 impl Report<'_> {
     fn parts(&self) -> Option<BTreeMap<&'static str, f64>> {
-        self.job.seconds(self.cost, self.rates)
+        self.job.seconds(self.cost, self.rates, self.ranks)
     }
 
     fn seconds(&self) -> Option<f64> {
@@ -96,9 +96,9 @@ impl Report<'_> {
             .collect();
         json!({
             "algo": job.method.description().name, "chosen_by_auto": job.automatic, "m": job.workload.m, "n": job.workload.n, "stored": job.workload.stored, "sparse": job.workload.sparse, "k": job.workload.k,
-            "ranks": ranks, "parties": job.workload.parties(*ranks).0, "word": job.workload.word, "params": fednmf_methods::parameters::to_json(&*job.method),
+            "ranks": ranks, "ranks_per_node": rates.ranks_per_node, "parties": job.workload.parties(*ranks).0, "word": job.workload.word, "params": fednmf_methods::parameters::to_json(&*job.method),
             "grid": cost.grid.map(|(pr, pc)| format!("{pr}x{pc}")),
-            "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "start_bytes": cost.start, "peak_bytes": self.peak(), "streamed_bytes": self.streamed()},
+            "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "start_bytes": cost.start, "peak_bytes": self.peak(), "node_bytes": self.on_node().map(|ranks| ranks as f64 * self.peak()), "streamed_bytes": self.streamed()},
             "formula": job.formula,
             "flops": job.formula.then(|| json!({"rank": sum(0), "total": sum(1), "by_kernel": by_kernel})),
             "traffic": job.formula.then(|| json!({"mpi_bytes": mpi_bytes, "messages": messages,
@@ -166,17 +166,19 @@ impl Report<'_> {
         if cost.start > 0.0 {
             let _ = writeln!(out, "          {} for the start, before the factors", size(cost.start));
         }
-        let most = if job.formula { "at most" } else { "about" };
-        let all = match ranks {
-            1 => String::new(),
-            _ => format!("; {} on all ranks", size(*ranks as f64 * self.peak())),
-        };
-        let _ = writeln!(out, "          {most} {} together with the program{all}", size(self.peak()));
+        let together = |ranks: usize| size(ranks as f64 * self.peak());
+        let mut others = String::new();
+        if let Some(on_node) = self.on_node().filter(|on_node| *on_node > 1) {
+            let _ = write!(others, "; {} on a node", together(on_node));
+        }
+        if *ranks > 1 {
+            let _ = write!(others, "; {} on all ranks", together(*ranks));
+        }
+        let _ = writeln!(out, "          about {} together with the program{others}", together(1));
         if let Some(streamed) = self.streamed() {
             let _ = writeln!(
                 out,
-                "          with less memory, but at least {} for each rank, the rows are read from the file in each iteration (--memory \
-                 limits all ranks of a node together)",
+                "          {} at least: with --memory, the rows are then read from the file in each iteration",
                 size(streamed)
             );
         }
@@ -190,9 +192,13 @@ impl Report<'_> {
         }
         let _ = writeln!(
             out,
-            "\nbetween ranks: latency {}, bandwidth {}/s{}\n",
+            "\nbetween ranks: latency {}, bandwidth {}/s{}{}\n",
             time(rates.latency),
             size(rates.bandwidth),
+            self.on_node().map_or_else(String::new, |ranks| format!(
+                ", shared by the {} of a node",
+                counted(ranks, "rank", "ranks")
+            )),
             if rates.known { "" } else { " (assumed: start this with mpirun -n 2, or give --latency and --bandwidth)" }
         );
         self.table(&mut out);
@@ -218,12 +224,12 @@ impl Report<'_> {
         let _ = writeln!(out, "work      {} Gflop on a rank: {}", short(total / 1e9), list.join(", "));
         let [mpi, messages, party] = self.cost.traffic();
         let messages = thousands(messages as usize);
-        let _ = writeln!(out, "traffic   {} in {messages} messages, all ranks together", bytes(mpi));
+        let _ = writeln!(out, "traffic   {} in {messages} calls of MPI, all ranks together", bytes(mpi));
         if self.job.is_private() {
             let _ = writeln!(out, "          {} handed over and got back by all parties", bytes(party));
         }
         for message in self.cost.messages.iter().filter(|m| matches!(m.pattern, Pattern::Rounds(_))) {
-            let [latency, share] = self.rates.of_message(message);
+            let [latency, share] = self.rates.of_ranks(self.ranks).of_message(message);
             let _ = writeln!(
                 out,
                 "          in {} rounds, one after another: {} of waiting, {} for the bytes",
@@ -345,15 +351,23 @@ impl Report<'_> {
         }
     }
 
+    /// The ranks of a node, if there are several nodes.
+    fn on_node(&self) -> Option<usize> {
+        self.rates.ranks_per_node.filter(|on_node| *on_node < self.ranks)
+    }
+
     /// The head of a batch script: memory with a margin of 10 %, but at least what MPI and the reading of text take; twice the time plus
     /// ten minutes.
     pub fn sbatch(&self) -> String {
         let threads = self.request.threads.max(1);
         let megabytes = (1.1 * self.peak() / threads as f64 / f64::from(1 << 20)).ceil().max(LEAST_MEGABYTES);
-        let mut out = format!(
-            "#SBATCH --ntasks={}\n#SBATCH --cpus-per-task={threads}\n#SBATCH --mem-per-cpu={megabytes}M\n",
-            self.ranks
-        );
+        let tasks = match self.on_node() {
+            Some(on_node) => {
+                format!("#SBATCH --nodes={}\n#SBATCH --ntasks-per-node={on_node}\n", self.ranks.div_ceil(on_node))
+            }
+            None => format!("#SBATCH --nodes=1\n#SBATCH --ntasks={}\n", self.ranks),
+        };
+        let mut out = format!("{tasks}#SBATCH --cpus-per-task={threads}\n#SBATCH --mem-per-cpu={megabytes}M\n");
         if let Some(seconds) = self.seconds() {
             let minutes = (2.0 * seconds * self.request.max_iters as f64 / 60.0).ceil() as u64 + 10;
             let _ = writeln!(out, "#SBATCH --time={:02}:{:02}:00", minutes / 60, minutes % 60);

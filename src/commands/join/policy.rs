@@ -537,9 +537,13 @@ impl Policy {
         let forbidden = |message: Message| {
             let (field, how) = self.allows(&message.what, message.protected()).err()?;
             let Message { what, when, .. } = message;
-            Some(format!(
-                "{field}: does not allow '{what}' to leave {how}; it leaves {when}, so leave the option out, or allow it"
-            ))
+            // What protects it, or avoids it, is an option of the run; what belongs to every run, no option avoids.
+            let cure = match when.contains("--") {
+                true => "leave the option out, or allow it",
+                false if how == "in the clear" => "add --secure-sum if the method has it, allow it, or take no part",
+                false => "allow it, or take no part",
+            };
+            Some(format!("{field}: does not allow '{what}' to leave {how}; it leaves {when}: {cure}"))
         };
         work.messages().into_iter().filter_map(forbidden).collect()
     }
@@ -715,7 +719,7 @@ mod tests {
     #[test]
     fn the_templates_are_policies() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/sites");
-        for name in ["policy.json", "policy-few-sites.json", "policy-clinical.json"] {
+        for name in ["policy.json", "policy-prepare.json", "policy-few-sites.json", "policy-clinical.json"] {
             let read = Policy::read(&folder.join(name)).unwrap();
             assert_ne!(read, Policy::default());
             let marked = tempfile::NamedTempFile::new().unwrap();

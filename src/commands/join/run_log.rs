@@ -1,10 +1,12 @@
 //! A run in the log of its site: `--site-log`.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 
 use fednmf_base::error::{EXIT_INPUT, EXIT_REQUEUE, Result};
+use fednmf_base::failure::at_failure;
 use fednmf_driver::budget;
 use fednmf_files::PARTY;
 use fednmf_files::output::attributes;
@@ -14,8 +16,10 @@ use super::agreement::Agreement;
 use super::hold::PutAside;
 use super::work::Work;
 
-/// The run in the log of the site.
-pub struct RunLog {
+/// The run in the log of the site. If the process ends with an error, the log says so.
+pub struct RunLog(Arc<Mutex<Option<Record>>>);
+
+struct Record {
     log: SiteLog,
     run: String,
     budget: Option<PathBuf>,
@@ -30,7 +34,7 @@ impl RunLog {
         let budget = work.run().and_then(|spec| spec.method.assumed().groups().dp?.budget_path());
         let budget =
             budget.map(|budget| PathBuf::from(budget.path.display().to_string().replace(PARTY, &rank.to_string())));
-        let record = RunLog { log, run: sites.run().into(), budget };
+        let record = Record { log, run: sites.run().into(), budget };
         record.add(Event::Begin {
             run: record.run.clone(),
             method: work.description().name.into(),
@@ -42,7 +46,14 @@ impl RunLog {
             budget: record.budget()?,
             binary: Binary::own(attributes::VERSION, attributes::revision())?,
         })?;
-        Ok(record)
+        let record = Arc::new(Mutex::new(Some(record)));
+        let open = record.clone();
+        at_failure(move || {
+            let open = open.try_lock().ok().and_then(|mut open| open.take());
+            // What cannot be written now stays without an end.
+            let _ = open.map(|record| record.end("failed"));
+        });
+        Ok(RunLog(record))
     }
 
     /// Notes how the run ended, and what was put aside.
@@ -56,11 +67,18 @@ impl RunLog {
             Err(e) if e.exit_code() == EXIT_INPUT => "refused",
             Err(_) => "failed",
         };
-        self.add(Event::End { run: self.run.clone(), outcome: outcome.into(), budget: self.budget()? })?;
+        let Some(record) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        record.end(outcome)?;
         match held.filter(|held| !held.results.is_empty()) {
-            Some(PutAside { results, keys }) => self.add(Event::Hold { run: self.run.clone(), results, keys }),
+            Some(PutAside { results, keys }) => record.add(Event::Hold { run: record.run.clone(), results, keys }),
             None => Ok(()),
         }
+    }
+}
+
+impl Record {
+    fn end(&self, outcome: &str) -> Result<()> {
+        self.add(Event::End { run: self.run.clone(), outcome: outcome.into(), budget: self.budget()? })
     }
 
     fn add(&self, event: Event) -> Result<()> {

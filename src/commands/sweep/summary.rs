@@ -363,7 +363,13 @@ impl Summary<'_> {
 
 /// Where the consensus is, and how well it fits by a divergence of this name, or the squared error.
 fn describe_consensus(consensus: &Consensus, divergence: &str) -> String {
-    let divergence = consensus.divergence.map_or_else(String::new, |x| format!("{divergence} {x:.6}, "));
+    let divergence = match consensus.divergence {
+        Some(x) if x == f64::INFINITY => {
+            format!("{divergence} infinite: an entry is positive where all components are 0; ")
+        }
+        Some(x) => format!("{divergence} {x:.6}, "),
+        None => String::new(),
+    };
     format!(
         "The consensus of {} with k = {} is in {}: V has the mean of each component over the runs, U is fitted to it exactly \
          ({divergence}rmse {:.6}). Components, and columns without names, are numbered from 0.",

@@ -21,6 +21,7 @@ pub use self::local::Local;
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
 use fednmf_base::error::{Error, SharedResult};
+use fednmf_base::failure::close_records;
 #[cfg(feature = "mpi")]
 use fednmf_base::warning::warn;
 
@@ -126,6 +127,7 @@ pub fn library() -> Option<String> {
 
 /// Ends the whole job at once, from any thread and whatever the other ranks are doing.
 pub fn abort(code: i32) -> ! {
+    close_records();
     #[cfg(feature = "mpi")]
     mpi::abort(code);
     if let Some(notify) = BEFORE_ABORT.get() {

@@ -195,7 +195,7 @@ pub(super) struct Chosen<'a> {
 /// smaller one that is as good.
 fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     let (what, how) = match points.iter().any(|p| p.drop.is_some()) {
-        true => ("inertia of the matrix", "has"),
+        true => ("spectrum of the matrix", "has"),
         false => ("loss", "lowers it by"),
     };
     // The score of an elbow is its strength times the stability of its least stable component.
@@ -247,17 +247,20 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     let stable = || points.iter().filter(|p| p.is_stable());
     let best = stable().min_by(|a, b| a.error().total_cmp(&b.error()))?;
     let chosen = stable().find(|p| p.error() <= AS_GOOD * best.error())?;
-    let mut reasons = vec![format!(
-        "nothing was held out, the {what} has no elbow, and k = {} has the least error of those with stable components",
-        best.k
-    )];
+    let others = match stable().count() {
+        1 => "alone has stable components, so it is a lower bound and no estimate",
+        _ => "has the least error of those with stable components",
+    };
+    let mut reasons = vec![format!("nothing was held out, the {what} has no elbow, and k = {} {others}", best.k)];
     if chosen.k != best.k {
         reasons.push(format!("k = {} is the smallest of them within {:.0} % of it", chosen.k, 100.0 * (AS_GOOD - 1.0)));
     }
     reasons.push(chosen.describe_by_k());
     let falls = points.last()?.error() < points.first()?.error();
     let warning = match falls {
-        true => "no k stands out: the error falls evenly with k; hold out entries to measure predictions",
+        true => {
+            "no k stands out: the error falls evenly with k; hold out entries to measure predictions (--holdout 0.05)"
+        }
         false => "no k stands out: the error does not fall with k; try smaller k, or more iterations",
     };
     let warnings = if points.len() > 2 { vec![warning.to_string()] } else { Vec::new() };
@@ -379,6 +382,22 @@ mod tests {
     }
 
     #[test]
+    fn an_elbow_of_losses_that_rise_or_stay_has_a_ratio() {
+        let of = |losses: [f64; 3]| {
+            let points: Vec<Point> =
+                (1..).zip(losses).map(|(k, loss)| Point { best: Some(loss), ..point(k, None, 0.9) }).collect();
+            elbow([&points[0], &points[1], &points[2]])
+        };
+        assert_eq!(times(of([1.0, 0.5, 0.4])), "5.0");
+        for falls_no_more in [[1.0, 0.5, 0.5], [1.0, 0.5, 0.6]] {
+            assert_eq!(times(of(falls_no_more)), "more than 1000");
+        }
+        for never_falls in [[1.0, 1.0, 0.5], [1.0, 1.1, 1.2], [0.0, 0.0, 0.0]] {
+            assert_eq!(of(never_falls), 0.0);
+        }
+    }
+
+    #[test]
     fn the_simplest_good_k_unless_a_stable_one_is_near() {
         let errors = |list: &[(usize, f64, f64)]| -> Vec<Point> {
             list.iter().map(|&(k, error, mean)| point(k, Some((error, 0.02)), mean)).collect()
@@ -491,7 +510,7 @@ mod tests {
         // The inertias of the matrix stand in for the loss.
         let dropping = points.clone().map(|p| Point { drop: Some([0.0, 0.0, 0.0, 1.1, 1.2, 4.0, 9.0][p.k]), ..p });
         let found = chosen(&dropping);
-        assert!(found.k == 5 && found.reasons[0].contains("inertia of the matrix"), "{found:?}");
+        assert!(found.k == 5 && found.reasons[0].contains("spectrum of the matrix"), "{found:?}");
         // The elbow with the more stable components is chosen, and the others are named.
         let two = [(2, 30.0, 0.9), (3, 20.0, 0.8), (4, 15.0, 1.0), (5, 13.0, 0.95), (6, 12.0, 0.3)];
         let two = two.map(|(k, loss, mean)| Point { best: Some(loss), ..with(k, 1.0, mean) });

@@ -61,7 +61,7 @@ impl Format {
             Some(Format::Hdf5)
         } else if lead.starts_with(b"PK\x03\x04") {
             Some(Format::Npz)
-        } else if lead.starts_with(parquet::MAGIC) {
+        } else if lead.starts_with(parquet::MAGIC) && lead.get(4).is_none_or(|byte| *byte == parquet::FIRST_FIELD) {
             Some(Format::Parquet)
         } else if idx::is_idx(lead) {
             Some(Format::Idx)

@@ -186,7 +186,7 @@ impl Market {
             if i == 0 || j == 0 || i > self.rows as u64 || j > self.cols as u64 {
                 let matrix = format!("outside the {} × {} matrix", self.rows, self.cols);
                 let private = format!("an entry is {matrix}");
-                return Err((line, Refusal::new(format!("row {i}, column {j} is {matrix}"), private)));
+                return Err((line, Refusal::new(format!("row {i}, column {j} (counted from 1) is {matrix}"), private)));
             }
             let mut value = 1.0;
             if !self.pattern {

@@ -86,11 +86,12 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     let separated = |by: u8| {
         all[1..].iter().all(|row| row.len() == 1 && fields(row[0], by).skip(1).any(|part| number(part).is_some()))
     };
-    if numberless && let Some(by) = [b'|', b':', b'/'].into_iter().find(|by| separated(*by)) {
-        return Err(file.error(format!(
-            "the fields stand between '{}'; separate them by commas, semicolons, tabs or blanks",
-            char::from(by)
-        )));
+    if numberless && let Some(by) = [b';', b',', b'|', b':', b'/'].into_iter().find(|by| separated(*by)) {
+        let cure = match by {
+            b';' | b',' => "the name says that tabs do; let it end in .csv",
+            _ => "separate them by commas, semicolons, tabs or blanks",
+        };
+        return Err(file.error(format!("'{}' separates the fields; {cure}", char::from(by))));
     }
     if numberless {
         return Err(file.error(

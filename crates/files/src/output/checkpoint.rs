@@ -344,7 +344,8 @@ pub fn compare(found: &Map<String, Value>, expected: &Map<String, Value>) -> Res
         return Ok(());
     }
     Err(Error::input(format!(
-        "the checkpoint is of another run: {}; resume with the arguments and the matrix that it was made with",
+        "the checkpoint is of another run: {}; resume with the arguments and the matrix that it was made with, or give another \
+         name",
         differences.join(", ")
     )))
 }

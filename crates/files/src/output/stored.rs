@@ -293,10 +293,13 @@ impl Stored {
                 self.path.display()
             ));
         }
-        Error::input(format!(
-            "{}: has no matrix {name}; was it written by this program and algorithm?",
-            self.path.display()
-        ))
+        let shown = self.path.display();
+        Error::input(match &self.source {
+            Source::Hdf5(container) if container.is_anndata() => format!(
+                "{shown}: has no factors (varm/NMF); 'fednmf --input {shown} --add-to {shown}' adds them, as fednmf.tl.nmf does"
+            ),
+            _ => format!("{shown}: has no matrix {name}; was it written by this program and algorithm?"),
+        })
     }
 
     /// Fills `out` with rows `first_row ..` of a matrix of the shared file, stored in either precision.

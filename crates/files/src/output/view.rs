@@ -144,6 +144,12 @@ impl RecordedView {
         let no_view = |why: &str| {
             Error::input(format!("{}: is no view of a rank ({why}); give a file of --record-view", path.display()))
         };
+        if !path.exists() {
+            return Err(Error::input(format!(
+                "{}: there is no such file; --record-view writes one for each rank, with its number in the name",
+                path.display()
+            )));
+        }
         let (matrices, mut about) = Matrices::open(path).map_err(|e| no_view(&e))?;
         if about.get(MARK).and_then(Value::as_u64) != Some(1) {
             return Err(no_view("it does not say that it is one"));

@@ -41,7 +41,7 @@ use crate::parameters::Sizes;
 use crate::shared::alternating::Factor;
 use crate::shared::factor_side::{FactorSide, FactorTags, U, V};
 use crate::shared::init;
-use crate::shared::init::InitParams;
+use crate::shared::init::{InitParams, Start};
 use crate::shared::missing;
 use crate::shared::missing::{Listed, MissingParams, SampledMissing, Separated, Tally};
 use crate::shared::regularization;
@@ -235,6 +235,7 @@ struct DsanlsRun<T: Real> {
     step: SketchedStep,
     u: SketchedSide<T>,
     v: SketchedSide<T>,
+    start: Start,
     gradient: bool,
     bound: Option<f64>,
     norm2: f64,
@@ -310,7 +311,7 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> SharedResult<Box<dy
     };
     let mut u = side(block_u, TAGS_U, rows, draws_u, true);
     let mut v = side(block_v, TAGS_V, cols, draws_v, false);
-    init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
+    let start = init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
     if let (Some(MissingInfo { listed, unobserved, .. }), Some(lists)) = (&mut absence, lists) {
         for ((side, lists), count) in [&mut u, &mut v].into_iter().zip(lists).zip(&mut *unobserved) {
             let (picked, shape) = (side.sketch.size(), (side.factor.own.nrows(), side.data.shape().0));
@@ -325,6 +326,7 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> SharedResult<Box<dy
         step,
         u,
         v,
+        start,
         gradient: args.measure.measure == Evaluated::ProjectedGradient,
         bound,
         norm2,
@@ -480,6 +482,7 @@ impl<T: Real> Algorithm<T> for DsanlsRun<T> {
 
     fn decisions(&self) -> Vec<Decision> {
         let mut all = vec![
+            Decision::Start(self.start),
             Decision::Sketch([self.u.kind, self.v.kind]),
             Decision::SketchSize(Factor::U, self.u.sketch.size()),
             Decision::SketchSize(Factor::V, self.v.sketch.size()),

@@ -14,6 +14,8 @@ pub use columns::{ParquetReader, header, names};
 
 /// The first bytes of a file, and the last ones.
 pub const MAGIC: &[u8] = b"PAR1";
+/// The byte after it: a header in Thrift, whose first field is a number. Text begins otherwise.
+pub const FIRST_FIELD: u8 = 0x15;
 
 /// The columns of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -131,7 +131,7 @@ impl Container {
             let read = if seals.is_some() { whole } else { part.clone() };
             let values = real::read::<T, _, _>(&dataset, s![read.clone(), ..]).map_err(|e| damaged(path, e))?;
             if let (Some(seals), Some(flat)) = (&seals, values.as_slice()) {
-                let mut seal = Checksum::new(block * cols);
+                let mut seal = Checksum::new(block.saturating_mul(cols));
                 seal.add(flat);
                 if seal.sums().first() != seals.sums.get(part.start / block) {
                     return Err(damaged(

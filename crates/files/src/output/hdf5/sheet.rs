@@ -117,7 +117,8 @@ impl<'a> Sheet<'a> {
     /// If the file cannot be written.
     pub fn end(&mut self) -> Result<()> {
         let Some(rows) = self.rows.take() else { return Ok(()) };
-        label(rows.dataset(), "array", "0.2.0").map_err(|e| self.writer.failed(e))
+        label(rows.dataset(), "array", "0.2.0").map_err(|e| self.writer.failed(e))?;
+        rows.end()
     }
 
     /// Adds the names and closes the file.

@@ -22,6 +22,7 @@ use crate::shared::alternating::{Factor, Sizes};
 use crate::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, inner, split_into_two_words};
 use crate::shared::factor_side::{FactorSide, U, V};
 use crate::shared::init;
+use crate::shared::init::Start;
 use crate::shared::regularization::Penalties;
 use crate::shared::row_and_column_block;
 use crate::shared::sampled_product::{SampleTags, SampledProduct};
@@ -77,6 +78,7 @@ pub struct VrDsanlsRun<T: Real> {
     /// Message buffer: the Gram matrix to sum, and the objective before and after U's update.
     message: Vec<T>,
     progress: Progress,
+    start: Start,
     extrapolates: bool,
     gradient: bool,
     norm2: f64,
@@ -129,7 +131,7 @@ impl<T: Real> VrDsanlsRun<T> {
         let tags_v = SampleTags { scores: SCORES_V, rows: CHANGE_V };
         let mut u = side(block_u, &data.cuts.rows, plan.draws[1], false, tags_u);
         let mut v = side(block_v, &data.cuts.cols, plan.draws[0], true, tags_v);
-        init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
+        let start = init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
         Ok(VrDsanlsRun {
             seed,
             u,
@@ -145,6 +147,7 @@ impl<T: Real> VrDsanlsRun<T> {
                 sampled: 0,
                 last: None,
             },
+            start,
             extrapolates: args.extrapolation == Extrapolation::Restart,
             gradient: args.measure.measure == Evaluated::ProjectedGradient,
             norm2: data.statistics.norm2,
@@ -349,6 +352,7 @@ impl<T: Real> Algorithm<T> for VrDsanlsRun<T> {
 
     fn decisions(&self) -> Vec<Decision> {
         vec![
+            Decision::Start(self.start),
             Decision::SketchSize(Factor::U, self.v.sampled.size()),
             Decision::SketchSize(Factor::V, self.u.sampled.size()),
             Decision::Epoch(self.progress.epoch),

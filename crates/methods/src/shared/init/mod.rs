@@ -181,7 +181,7 @@ pub fn on_grid<T: Real>(
     }
 }
 
-/// Fills the own rows of U and V from the given start, or else with random numbers of this [`scale`]. Collective.
+/// Fills the own rows of U and V from the given start, or else with random numbers of this [`scale`]; returns which. Collective.
 ///
 /// # Errors
 /// On all ranks, if the given start cannot be read or is not valid.
@@ -191,14 +191,15 @@ pub fn given_or_random<T: Real>(
     scale: f64,
     comm: &Communicator,
     [side_u, side_v]: [&mut FactorSide<T>; 2],
-) -> SharedResult<()> {
+) -> SharedResult<Start> {
     let Some(initial) = initial else {
         u(seed, &side_u.own_rows, scale, side_u.own.view_mut());
         v(seed, &side_v.own_rows, scale, side_v.own.view_mut());
-        return Ok(());
+        return Ok(Start::Random);
     };
     let rows = [&side_u.own_rows, &side_v.own_rows];
-    comm.agree_on_error(given(initial, rows, [side_u.own.view_mut(), side_v.own.view_mut()]))
+    comm.agree_on_error(given(initial, rows, [side_u.own.view_mut(), side_v.own.view_mut()]))?;
+    Ok(Start::Given)
 }
 
 /// Replaces the zeros in a factor's rows from `first` on by absolute values of normal numbers with this standard deviation.

@@ -55,7 +55,7 @@ struct Masked<T: Real> {
     /// Number of rows, and of columns, without an observed entry.
     unobserved: [f64; 2],
     /// Whether the start was read from a file.
-    given: bool,
+    start: Start,
     iteration: usize,
 }
 
@@ -85,10 +85,9 @@ pub fn build<T: Real>(
         }
         SharedResult::Ok(MissingSide { factor, block, lists })
     };
-    let given = initial.is_some();
     let mut u = build(U, rows, &data.cuts.rows)?;
     let mut v = build(V, cols, &data.cuts.cols)?;
-    init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
+    let start = init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
     let mut unobserved = [
         u.lists.clear_unobserved(listed, n, &mut u.factor.own),
         v.lists.clear_unobserved(listed, m, &mut v.factor.own),
@@ -100,7 +99,7 @@ pub fn build<T: Real>(
         comm,
         kind,
         penalties: regularization.penalties((m, n)),
-        given,
+        start,
         listed,
         u,
         v,
@@ -221,7 +220,7 @@ impl<T: Real> Algorithm<T> for Masked<T> {
     fn decisions(&self) -> Vec<Decision> {
         let mut all = self.tally.decisions(self.listed, self.unobserved);
         all.push(Decision::SweepsOfObserved(self.kind.passes()));
-        all.extend((!self.given).then_some(Decision::Start(Start::Random)));
+        all.push(Decision::Start(self.start));
         all
     }
 }
