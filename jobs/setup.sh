@@ -193,8 +193,8 @@ missing_packages() {
         *) [ -n "${MPICC:-}${MPI_PKG_CONFIG:-}${CRAY_MPICH_DIR:-}" ] || want="$want libopenmpi-dev openmpi-bin" ;;
     esac
     hdf5_found || want="$want libhdf5-dev"
-    # The variant without threads: those of a run are fednmf's own.
-    uses_mkl || openblas_found || want="$want libopenblas-serial-dev"
+    # The variant without threads gives wrong products to the threads of a run.
+    uses_mkl || openblas_found || want="$want libopenblas-pthread-dev"
     if mkl_missing; then
         have python3 || want="$want python3"
         python3 -m pip --version >/dev/null 2>&1 || want="$want python3-pip"

@@ -138,6 +138,8 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         W = W.toarray() if sp.issparse(W) else W
         if W.shape[1] != len(self.components_):
             raise ValueError(f"X has {W.shape[1]} columns, but there are {len(self.components_)} components")
+        if not np.isin(W, (0, 1)).all():
+            raise ValueError("X must hold zeros and ones, as transform returns them")
         return (W > 0.5).astype(np.float32) @ self.components_.astype(np.float32) > 0
 
     @property

@@ -24,7 +24,7 @@ def top_features(
     components : array or DataFrame (components x features), fitted NMF or BooleanMF, Consensus, KChoice, Programs, MetaPrograms or AnnData
         Of AnnData ``varm["NMF"]``, of Programs ``gene_spectra_tpm``. Components count from 0 in their order.
     n_features : int
-        Features of each component, at most.
+        Features of each component, at most; none of weight 0.
     names : sequence of str or None
         Names of the features; None: those of the data, or their numbers.
     by : "weight" or "specific"
@@ -50,6 +50,7 @@ def top_features(
         (component, rank, names[feature], H[component, feature], share[component, feature])
         for component, top in enumerate(order)
         for rank, feature in enumerate(top, 1)
+        if H[component, feature] > 0
     ]
     return _spectra.pandas().DataFrame(rows, columns=["component", "rank", "feature", "weight", "share"])
 

@@ -308,6 +308,10 @@ def _aligned(
         if any(named) or common_columns or all_columns:
             raise ValueError(f"part {named.index(False)} has no names of columns: give an AnnData or a DataFrame for each party")
         return list(parts), None, None
+    for i, part in enumerate(parts):
+        columns_of_part = part.var_names if _annotated.is_annotated(part) else part.columns
+        if of_rows and not columns_of_part.is_unique:
+            raise ValueError(f"part {i} has several columns {columns_of_part[columns_of_part.duplicated()][0]!r}: give each a name of its own")
     matrices = [
         _run.accepted(_annotated.matrix(part, layer), f"part {i}")
         if _annotated.is_annotated(part)
@@ -322,9 +326,6 @@ def _aligned(
             if not names.equals(rows[0]):
                 raise ValueError(f"part {i} has other rows than part 0, or in another order: bring them into one order first")
         return matrices, _words(rows[0]), [_words(names) for names in columns]
-    for i, names in enumerate(columns):
-        if not names.is_unique:
-            raise ValueError(f"part {i} has several columns {names[names.duplicated()][0]!r}: give each a name of its own")
     wanted = columns[0]
     for names in columns[1:]:
         wanted = wanted.union(names, sort=False) if all_columns else wanted[wanted.isin(names)]

@@ -305,7 +305,8 @@ def consensus(result: KChoice, k: Optional[int] = None, ax: Any = None) -> Any:
 
 def _in_order(groups: Any, labels: np.ndarray) -> list[str]:
     """The labels that occur, in the order of the categories, else of the numbers or texts that they are of."""
-    categories = getattr(getattr(groups, "cat", None), "categories", None)
+    # Of a Series, or of a Categorical itself.
+    categories = getattr(getattr(groups, "cat", groups), "categories", None)
     values = np.asarray(groups if categories is None else categories, dtype=object)
     places = {str(value): at for at, value in enumerate(values)} if categories is not None else dict(zip(labels, values))
     found = set(labels) - {None}

@@ -60,10 +60,12 @@ prepared <- function(x, missing, assay, layer) {
     at <- NA
     if (is.null(missing) && anyNA(entries)) at <- which(is.na(entries))[1]
     else if (min(entries, 0, na.rm = TRUE) < 0) at <- which(entries < 0)[1]
+    else if (max(entries, 0, na.rm = TRUE) == Inf) at <- which(entries == Inf)[1]
     if (!is.na(at)) {
         place <- if (is.matrix(x)) arrayInd(at, dim(x)) else c(x@i[at] + 1, findInterval(at - 1, x@p))
         stop(sprintf("the entry in row %d, column %d is %s; ", place[1], place[2], format(entries[at])),
             if (is.na(entries[at])) "if that marks a missing value, missing = \"nan\" leaves it out"
+            else if (entries[at] == Inf) "entries must be finite numbers"
             else "the factorisation requires a nonnegative matrix", call. = FALSE)
     }
     x

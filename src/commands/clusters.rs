@@ -84,15 +84,17 @@ pub fn clusters(args: &ClustersArgs, comm: &Communicator) -> Result<i32> {
 
 /// The component with the largest weight in each row, and its share of the row's sum in U Vᵀ; `None` for a row of
 /// zeros.
-fn assigned(weights: &Array2<f64>, other_sums: &[f64]) -> Vec<Option<(usize, f64)>> {
-    let one = |row: ndarray::ArrayView1<'_, f64>| {
+fn assigned(weights: &Array2<f64>, other_sums: &Array2<f64>) -> Vec<Option<(usize, f64)>> {
+    let one = |(i, row): (usize, ndarray::ArrayView1<'_, f64>)| {
+        // One row of sums is for all.
+        let other_sums = other_sums.row(i.min(other_sums.nrows() - 1));
         let first = (0..row.len()).fold(0, |best, l| if row[l] > row[best] { l } else { best });
         // A component that is zero in either factor has no weight, and its sum may not be finite.
         let term = |l: usize| if row[l] > 0.0 { row[l] * other_sums[l] } else { 0.0 };
         let sum: f64 = (0..row.len()).map(term).sum();
         (row.first().is_some() && row[first] > 0.0).then(|| (first, if sum > 0.0 { term(first) / sum } else { 0.0 }))
     };
-    weights.rows().into_iter().map(one).collect()
+    weights.rows().into_iter().enumerate().map(one).collect()
 }
 
 /// The titles of the table.
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn rows_belong_to_their_largest_component() {
-        let found = assigned(&array![[0.2, 0.6], [0.5, 0.5], [0.0, 0.0]], &[1.0, 3.0]);
+        let found = assigned(&array![[0.2, 0.6], [0.5, 0.5], [0.0, 0.0]], &array![[1.0, 3.0]]);
         assert_eq!(found[0].map(|(l, _)| l), Some(1));
         assert!((found[0].unwrap().1 - 0.9).abs() < 1e-12, "a part of the sum of the row of U Vᵀ");
         assert_eq!((found[1], found[2]), (Some((0, 0.25)), None));

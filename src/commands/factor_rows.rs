@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use ndarray::Array2;
+use ndarray::{Array1, Array2, Axis, aview1};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_files::formats::fields::quoted;
 use fednmf_files::names;
+use fednmf_files::output::matrices::OwnParts;
 
 use super::matched_input::{StoredFactors, whole};
 
@@ -29,8 +30,9 @@ pub enum Scale {
 /// The rows of a factor.
 pub struct FactorRows {
     pub weights: Array2<f64>,
-    /// The sum of each component of the other factor, at the scale of `weights`; only with [`Scale::Balanced`].
-    pub other_sums: Vec<f64>,
+    /// The sum of each component of the other factor, at the scale of `weights`: for each row, or one for all. Only with
+    /// [`Scale::Balanced`].
+    pub other_sums: Array2<f64>,
     names: Option<Vec<String>>,
 }
 
@@ -57,13 +59,17 @@ impl FactorRows {
         };
         let mut weights = read(name)?;
         let mut scales: Vec<f64> = norms(&weights).into_iter().map(|own| 1.0 / own).collect();
-        let mut other_sums = Vec::new();
+        let mut other_sums = Array2::zeros((0, 0));
         if scale == Scale::Balanced {
             let other = read(other)?;
             for (scale, norm) in scales.iter_mut().zip(norms(&other)) {
                 *scale = (*scale * norm).sqrt();
             }
-            other_sums = other.columns().into_iter().zip(&scales).map(|(column, scale)| column.sum() / scale).collect();
+            let sums = |other: &Array2<f64>| other.sum_axis(Axis(0)) / aview1(&scales);
+            other_sums = match own_parts(&factors, side)? {
+                Some(own) => each_row(&own, weights.nrows(), sums),
+                None => sums(&other).insert_axis(Axis(0)),
+            };
         }
         for (mut column, scale) in weights.columns_mut().into_iter().zip(scales) {
             if scale.is_finite() {
@@ -100,6 +106,25 @@ impl FactorRows {
     }
 }
 
+/// The parts of V that parties have of their own, for rows of all of them; those of one party are read as its V.
+fn own_parts(factors: &StoredFactors, side: Side) -> Result<Option<OwnParts>> {
+    if side == Side::Columns || factors.stored.party().is_some() || !factors.run.own_parts() {
+        return Ok(None);
+    }
+    factors.own_parts(&factors.factor("U")?, &factors.factor("V")?)
+}
+
+/// The `sums` of the V of each row. Rows of a party follow each other.
+fn each_row(own: &OwnParts, rows: usize, sums: impl Fn(&Array2<f64>) -> Array1<f64>) -> Array2<f64> {
+    let mut all: Vec<Array1<f64>> = Vec::with_capacity(rows);
+    for i in 0..rows {
+        let same = i > 0 && std::ptr::eq(own.of_row(i), own.of_row(i - 1));
+        all.push(if same { all[i - 1].clone() } else { sums(own.of_row(i)) });
+    }
+    let k = all.first().map_or(0, Array1::len);
+    Array2::from_shape_fn((rows, k), |(i, l)| all[i][l])
+}
+
 /// The norm of each column.
 fn norms(factor: &Array2<f64>) -> Vec<f64> {
     factor.columns().into_iter().map(|column| column.iter().fold(0.0, |norm: f64, x| norm.hypot(*x))).collect()
@@ -112,7 +137,7 @@ mod tests {
     #[test]
     fn a_name_is_one_cell_and_otherwise_stays() {
         let names = Some(vec!["g\u{200b}\nx\ty".to_string()]);
-        let rows = FactorRows { weights: Array2::zeros((1, 1)), other_sums: Vec::new(), names };
+        let rows = FactorRows { weights: Array2::zeros((1, 1)), other_sums: Array2::zeros((0, 0)), names };
         assert_eq!(rows.cell(0), "\"g\u{200b}\nx\ty\"");
     }
 }

@@ -347,6 +347,12 @@ impl RunArgs {
         if method.groups().zeros_are_missing() && args.binarize.is_some() {
             return Err(Error::input(ZEROS_OF_BINARIZE));
         }
+        let has_marks = method.groups().missing.is_some_and(|group| group.missing.marks().is_some());
+        if has_marks && matches!(args.binarize, Some(Threshold::Quantile(_))) {
+            return Err(Error::input(
+                "--binarize: a quantile would count the entries that --missing FILE marks; give the threshold itself",
+            ));
+        }
         input.parties = args.parties;
         input.memory = args.memory;
         input.ask_values = args.precision.given().is_none() && !input.private;

@@ -34,7 +34,7 @@ use fednmf_methods::shared::missing::Observed;
 use crate::cli::parameters::Group;
 
 use super::matched_input::{Common, Order, StoredFactors, spec_of, whole};
-use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V, with_all_params};
+use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V, Provenance, with_all_params};
 
 /// `fednmf project`.
 #[derive(Debug, Args)]
@@ -110,7 +110,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         Order::Reordered(_) => progress.note(
             "the columns of the new matrix are in another order than those of the factors: V is sorted like them",
         ),
-        Order::Common(common) => progress.note(&note_on_common(common, v_rows, &args.input)),
+        Order::Common(common) => progress.note(&note_on_common(common, v_rows, args, run)),
     }
     if !run.note(None).is_empty() {
         progress.note(&run.note(None));
@@ -279,8 +279,10 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
 }
 
 /// What becomes of columns that only the factors, or only the matrix `input`, have.
-fn note_on_common(common: &Common, v_rows: usize, input: &str) -> String {
+fn note_on_common(common: &Common, v_rows: usize, args: &ProjectArgs, run: &Provenance) -> String {
+    let input = &args.input;
     let missing = match common.others_are_zero() {
+        true if run.missing == Missing::ZeroUnobserved => "do not occur in it, and are missing",
         true => "do not occur in it, and count as zero",
         false => "are missing in it, and are left out of the fit",
     };

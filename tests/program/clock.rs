@@ -187,6 +187,9 @@ fn a_silent_party_is_reported_and_the_others_can_continue() {
         let last = merged.iter().rposition(|&p| p == 2).unwrap();
         assert!(merged[last..].contains(&0) && merged[last..].contains(&1));
         assert_eq!(all.last().unwrap()["stopped_by"], "time_limit");
+        assert!(all.iter().any(|e| e["event"] == "lost" && e["party"] == 2), "{all:?}");
+        assert_eq!(all.last().unwrap()["lost"][0]["party"], 2);
+        assert!(hdf5::File::open(&out).unwrap().attr("lost").is_ok());
         // Relative to the remaining columns.
         assert!((0.0..0.4).contains(&all.last().unwrap()["rel_error"].as_f64().unwrap()));
         assert!(matrix(&out, "U").nrows() == 400 && dir.path().join("continue.party-01.h5").exists());

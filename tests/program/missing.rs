@@ -886,3 +886,26 @@ fn parties_fit_the_divergence_on_observed_entries_as_one_owner() {
     run("--missing nan --extrapolation restart").refused(&["--extrapolation restart", "--missing"]);
     run("--missing nan --holdout 1e-9").refused(&["--holdout", "larger"]);
 }
+
+/// What a mask hides decides neither a threshold nor a scale.
+#[test]
+fn masked_entries_decide_nothing() {
+    let dir = tempdir().unwrap();
+    let [x, mask] = ["x.npy", "mask.npy"].map(|name| dir.path().join(name));
+    let observed = Array2::from_shape_fn((12, 8), |(i, j)| 1.0 + ((5 * i + 3 * j) % 7) as f64);
+    let marks = Array2::from_shape_fn((12, 8), |(i, j)| f64::from(u8::from((i + 2 * j) % 9 == 0)));
+    save_npy(&mask, &marks);
+    let line = |more: &str| {
+        let run = fednmf(2, &format!("--algo hals -k 2 --max-iters 5 {more} --missing"));
+        run.arg(&mask).arg("--input").arg(&x)
+    };
+    for hidden in [0.0, 0.5, 1e6] {
+        save_npy(&x, &Array2::from_shape_fn((12, 8), |at| if marks[at] > 0.0 { hidden } else { observed[at] }));
+        line("--binarize q0.8").refused(&["--binarize", "--missing FILE"]);
+        if hidden > 1.0 {
+            line("--scale max").refused(&["--scale max", "1000000", "write 0 in its place"]);
+        } else {
+            line("--scale max --alpha-u 0.001").ok();
+        }
+    }
+}

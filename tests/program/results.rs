@@ -641,3 +641,75 @@ fn a_projection_of_a_consensus_keeps_how_the_matrix_was_prepared() {
         }
     }
 }
+
+/// `admm` protects nothing: all of V is in the shared file, and a party's file has the names of its own columns alone.
+#[test]
+fn names_of_one_party_are_not_those_of_a_whole_factor() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for party in 0..2 {
+        let line = |i: usize| (0..3).map(|j| format!(",{}", (3 * i + 7 * j + party) % 11)).collect::<String>();
+        let rows: String = (0..20).map(|i| format!("r{i}{}\n", line(i))).collect();
+        let names: String = (0..3).map(|j| format!(",g{}", 3 * party + j)).collect();
+        fs::write(at(&format!("a{party}.csv")), format!("{names}\n{rows}")).unwrap();
+    }
+    fednmf(0, "--algo admm -k 2 --max-iters 5 --parties 2 --input")
+        .arg(at("a{party}.csv"))
+        .arg("--output")
+        .arg(at("a.h5"))
+        .ok();
+    for command in ["top", "project --input a1.csv", "clusters --of columns"] {
+        fednmf(0, &command.replace("a1.csv", &at("a1.csv").display().to_string())).arg(at("a.party-01.h5")).refused(&[
+            "a.party-01.h5",
+            "names of party 1 alone",
+            "a.h5",
+        ]);
+    }
+    let top = fednmf(0, "top -n 1").arg(at("a.h5")).run();
+    assert!(top.code == Some(0) && top.stdout.contains("\tg"), "{}", top.stderr);
+}
+
+/// Rows of a party are those of the product with its own V, from whichever file they are read.
+#[test]
+fn clusters_of_rows_know_the_own_parts_of_the_parties() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (party, seed) in [(0, 1), (1, 9)] {
+        let line = format!("generate planted,m=50,n=8,k=3,seed={seed} --output");
+        assert_eq!(fednmf(0, &line).arg(at(&format!("p{party}.npy"))).run().code, Some(0));
+    }
+    let line =
+        "--algo inmf --parties 2 -k 3 --own-penalty 0.1 --max-iters 50 --accept-risk few-rows,membership --input";
+    fednmf(0, line).arg(at("p{party}.npy")).arg("--output").arg(at("p.h5")).ok();
+    let clusters = |name: &str| -> Vec<(String, f64)> {
+        let done = fednmf(0, "clusters").arg(at(name)).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        let cells = |line: &str| line.split('\t').map(String::from).collect::<Vec<_>>();
+        done.stdout.lines().skip(1).map(cells).map(|row| (row[1].clone(), row[2].parse().unwrap())).collect()
+    };
+    let (all, own) = (clusters("p.h5"), clusters("p.party-01.h5"));
+    let pairs = all[50..].iter().zip(&own).filter(|(all, own)| all.0 == own.0);
+    let differences: Vec<f64> = pairs.map(|(all, own)| (all.1 - own.1).abs()).collect();
+    assert!(differences.len() > 25 && differences.iter().all(|x| *x < 1e-9), "{differences:?}");
+}
+
+#[test]
+fn a_run_with_an_empty_party_can_be_resumed_and_read() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    assert_eq!(fednmf(0, "generate planted,m=9,n=9,k=2 --output").arg(at("x.npy")).run().code, Some(0));
+    for algo in ["fnmf", "secure-hals"] {
+        let line = |iterations: usize| {
+            let line = format!("--algo {algo} --parties 4 --skew 0.8 -k 2 --max-iters {iterations} --input");
+            let run = fednmf(0, &line).arg(at("x.npy")).arg("--output").arg(at(&format!("{algo}.h5")));
+            run.arg("--checkpoint").arg(at(&format!("{algo}.ck")))
+        };
+        line(3).ok();
+        line(6).arg("--resume").ok();
+        let error = summary(
+            0,
+            &format!("evaluate --json {} --input {}", at(&format!("{algo}.h5")).display(), at("x.npy").display()),
+        );
+        assert!(number(&error, "rel_error") < 0.9, "{error}");
+    }
+}

@@ -175,9 +175,10 @@ impl Compared {
     }
 }
 
-/// A lost rank, and when the loss was detected.
+/// A party of a lost rank, and when the loss was detected.
 #[derive(Debug, Clone)]
 pub struct LostRank {
+    pub party: usize,
     pub loss: Loss,
     /// As in messages: `site c`.
     pub name: String,
@@ -186,9 +187,9 @@ pub struct LostRank {
 }
 
 impl LostRank {
-    /// For trace and summary; a rank that can be lost has one party.
+    /// For trace and summary.
     pub fn json(&self) -> Value {
-        json!({"party": self.loss.rank, "name": self.name, "why": self.loss.why, "iter": self.iteration,
+        json!({"party": self.party, "name": self.name, "why": self.loss.why, "iter": self.iteration,
                "seconds": self.seconds})
     }
 }
@@ -469,9 +470,14 @@ impl<T: Real> Driver<T> {
     /// Records new losses in the trace.
     fn note_losses(&mut self) {
         let trajectory = &mut self.trajectory;
-        for loss in self.comm.losses().into_iter().skip(trajectory.losses.len()) {
+        // Asynchronous methods notice by themselves that a rank is gone.
+        let noticed = self.algorithm.asynchronous().map_or_else(Vec::new, |turns| turns.losses());
+        // Of others a rank that can be lost has one party.
+        let all = self.comm.losses().into_iter().map(|loss| (loss.rank, loss)).chain(noticed);
+        let known: Vec<usize> = trajectory.losses.iter().map(|lost| lost.party).collect();
+        for (party, loss) in all.filter(|(party, _)| !known.contains(party)) {
             let name = self.comm.name_of(loss.rank);
-            let lost = LostRank { loss, name, iteration: trajectory.iteration, seconds: trajectory.seconds };
+            let lost = LostRank { party, loss, name, iteration: trajectory.iteration, seconds: trajectory.seconds };
             let mut event = lost.json();
             event["event"] = "lost".into();
             trajectory.losses.push(lost);

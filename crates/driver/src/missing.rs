@@ -1,12 +1,13 @@
 //! `--missing FILE`: the nonzeros of the file mark missing entries; each mark goes to the ranks that own its row and its
 //! column.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use fednmf_base::error::{Error, Result, SharedError, SharedResult};
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, MessageTag, Payload};
-use fednmf_data::{Cuts, Layout, NAMES, NanRemedy, STATISTICS};
+use fednmf_data::{Cuts, Layout, Loaded, NAMES, NanRemedy, STATISTICS};
 use fednmf_files as data;
 use fednmf_files::names::{Match, Names};
 use fednmf_files::{InputSpec, names};
@@ -117,6 +118,34 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
         flat.chunks_exact(2).map(|pair| (pair[0] as usize, pair[1] as usize)).collect()
     });
     Ok(Marks { places: Places { rows, cols }, checksum: loaded.statistics.checksum, by_position })
+}
+
+/// Checks that an observed entry is the largest, by which `--scale max` has divided the `data`. Collective.
+///
+/// # Errors
+/// On all ranks, if all that are as large are marked as missing.
+pub fn check_largest<T: Real>(marks: &Marks, data: &Loaded<T>, divisor: f64, comm: &Communicator) -> SharedResult<()> {
+    let first = data.cuts.rows.get(comm.rank()).map_or(0, |rows| rows.start);
+    let hidden: HashSet<(usize, usize)> = marks.places.rows.iter().copied().collect();
+    let is_seen = |a: usize, j: usize, x: T| x >= T::one() && !hidden.contains(&(first + a, j));
+    let any = match data.blocks.first() {
+        Some(Block::Dense(x)) => x.indexed_iter().any(|((a, j), x)| is_seen(a, j, *x)),
+        Some(Block::Sparse(x)) => {
+            let mut rows = x.matrix().outer_iterator().enumerate();
+            rows.any(|(a, row)| row.iter().any(|(j, x)| is_seen(a, j, *x)))
+        }
+        _ => true,
+    };
+    let mut seen = [f64::from(u8::from(any))];
+    comm.max(STATISTICS, &mut seen);
+    if seen[0] > 0.0 {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "--scale max: the largest entry, {divisor}, is one that --missing FILE marks; write 0 in its place"
+    ))
+    .on_all_ranks()
+    .into())
 }
 
 /// A warning if the user declared NaN as missing but the matrix has none. `block` is the block of this rank.

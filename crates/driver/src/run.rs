@@ -317,6 +317,9 @@ fn build<T: Precision>(
         note(&format!("--missing {path}: marks entries of the matrix after --transpose"));
     }
     let marks = marks.map(|path| missing::read(path, shape, &names, &data.cuts, comm)).transpose()?;
+    if let (Some(marks), Some(divisor)) = (&marks, data.divisor) {
+        missing::check_largest(marks, &data, divisor, comm)?;
+    }
     let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();
     let problem = Problem {
         missing,

@@ -61,6 +61,7 @@ unsafe extern "C" {
 unsafe extern "C" {
     fn openblas_get_config() -> *const c_char;
     fn openblas_set_num_threads(threads: c_int);
+    fn openblas_get_parallel() -> c_int;
 }
 
 /// Name and version of the BLAS library.
@@ -74,6 +75,16 @@ pub fn version() -> String {
 pub fn version() -> String {
     // SAFETY: the library returns a string that it never changes or frees.
     unsafe { CStr::from_ptr(openblas_get_config()) }.to_string_lossy().trim().to_string()
+}
+
+/// Whether several threads may call the BLAS library at once. A build of OpenBLAS without threads hands them the same buffer, and
+/// products are wrong.
+pub fn is_thread_safe() -> bool {
+    #[cfg(feature = "openblas")]
+    // SAFETY: it returns a number.
+    return unsafe { openblas_get_parallel() } != 0;
+    #[cfg(not(feature = "openblas"))]
+    true
 }
 
 /// Keeps the BLAS library from starting threads of its own, which would compete with those of a context and with other
@@ -213,6 +224,32 @@ mod tests {
                 assert_eq!(found, 2.0 * a.dot(&b) + 1.0);
             }
         }
+    }
+
+    /// OpenBLAS without threads fails here in one of ten runs.
+    #[test]
+    fn products_of_several_threads_at_once_are_right() {
+        if !is_thread_safe() {
+            return;
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    let (m, k, n) = (300 + 7 * thread, 100 + thread, 100);
+                    let a = Array2::from_shape_fn((m, k), |(i, l)| ((3 * i + l + thread) % 13) as f64);
+                    let b = Array2::from_shape_fn((k, n), |(l, j)| ((l + 5 * j) % 17) as f64);
+                    // Sums of whole numbers, which are exact.
+                    let of = |i: usize, j: usize| (0..k).map(|l| a[[i, l]] * b[[l, j]]).sum::<f64>();
+                    let expected = Array2::from_shape_fn((m, n), |(i, j)| of(i, j));
+                    let mut found = Array2::zeros((m, n));
+                    for round in 0..300 {
+                        found.fill(-1.0);
+                        gemm(1.0, &a.view(), &b.view(), 0.0, &mut found.view_mut());
+                        assert_eq!(found, expected, "thread {thread}, round {round}");
+                    }
+                });
+            }
+        });
     }
 
     #[test]

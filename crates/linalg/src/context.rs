@@ -65,12 +65,19 @@ impl Context {
     /// Starts the threads, if there is more than one.
     ///
     /// # Errors
-    /// If the system refuses the threads.
+    /// If the system refuses the threads, or the BLAS library does not support them.
     pub fn new(options: ContextOptions) -> Result<Self> {
         blas::sequential();
         let threads = options.threads.max(1);
         let options = ContextOptions { threads, ..options };
         let mut context = Context { state: Arc::new(State { options, flops: AtomicU64::new(0) }), pool: None };
+        if threads > 1 && !blas::is_thread_safe() {
+            return Err(Error::input(format!(
+                "--threads {threads}: this OpenBLAS ({}) was built without threads and gives wrong products to several; use ranks, or the \
+                 build with threads (Debian: libopenblas-pthread-dev)",
+                blas::version()
+            )));
+        }
         if threads > 1 {
             let of_worker = context.clone();
             let pool = ThreadPoolBuilder::new()

@@ -1,7 +1,7 @@
 //! A factorisation in progress ([`Algorithm`]), and what it is built from ([`Problem`]).
 
 use fednmf_base::error::Result;
-use fednmf_comm::{Communicator, Interrupt, Parties, PartyCommunicator};
+use fednmf_comm::{Communicator, Interrupt, Loss, Parties, PartyCommunicator};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Piece, ReadRows, SavedState, State};
 use fednmf_linalg::Real;
@@ -158,4 +158,7 @@ pub trait Asynchronous {
     /// The communicator of the surviving ranks once a rank has been lost; only these ranks take part in collectives
     /// from then on.
     fn survivors(&self) -> Option<&PartyCommunicator>;
+
+    /// The parties that have been lost so far, with their ranks.
+    fn losses(&self) -> Vec<(usize, Loss)>;
 }

@@ -27,7 +27,7 @@ test_that("messages, warnings and errors of the program are those of R", {
     expect_error(nmf(matrix(runif(60), 10), 7), "at most 6 components")
     expect_error(nmf(matrix(runif(60), 10), 2, max_iter = 7), "--max-iter")
     expect_error(nmf(matrix(0, 4, 4), 2), "all entries of the matrix are zero")
-    expect_error(nmf(matrix(Inf, 4, 4), 2), "^x: .*infinite")
+    expect_error(nmf(matrix(Inf, 4, 4), 2), "row 1, column 1 is Inf; entries must be finite")
     with_script(c("echo 'note: begun' >&2", "echo 'warning: first' >&2", "echo 'error: /x/y' >&2", "echo 'usage' >&2", "exit 2"), {
         expect_warning(expect_message(expect_error(run("a", c("/x/y" = "data")), "^data$"), "note: begun"), "^first$")
     })
@@ -65,6 +65,8 @@ test_that("what is no nonnegative matrix is refused with its place", {
     x[2, 3] <- -1
     expect_error(nmf(x, 2), "row 2, column 3 is -1; .* nonnegative")
     expect_error(nmf(methods::as(x - 1, "CsparseMatrix"), 2), "row 2, column 3 is -2")
+    x[2, 3] <- Inf
+    expect_error(nmf(x, 2), "row 2, column 3 is Inf; .*finite")
     x[2, 3] <- NA
     expect_error(nmf(x, 2), "row 2, column 3 is NA; .*missing = \"nan\"")
     expect_error(nmf(as.data.frame(x), 2), "class data.frame")

@@ -87,7 +87,9 @@ impl Stored {
         let open = |shared: &Path| {
             let shared = Stored { party: Some((party, path.to_path_buf())), ..Stored::open(shared)? };
             shared.check_factors()?;
-            shared.of_party(party).map(|_| shared)
+            shared.of_party(party)?;
+            shared.check_names_of_party(party)?;
+            Ok(shared)
         };
         open_either([&now, &then].map(|name| path.with_file_name(name)), open, |shared, e| {
             Error::input(format!(
@@ -197,7 +199,10 @@ impl Stored {
             }
             let (rows, k) = self.matrix(factor)?;
             match (*components.get_or_insert(k), texts.flatten()) {
-                _ if rows == 0 || k == 0 => return wrong(format!("its {factor} is empty ({rows} x {k})")),
+                // A party may have no rows or columns.
+                _ if (rows == 0 && !self.attributes.contains_key(PARTY)) || k == 0 => {
+                    return wrong(format!("its {factor} is empty ({rows} x {k})"));
+                }
                 (other, _) if other != k => {
                     return wrong(format!(
                         "its U has {other} columns and its V {k}; they are not the factors of one run"
@@ -213,6 +218,28 @@ impl Stored {
             }
         }
         Ok(())
+    }
+
+    /// Checks that the selected party's names are those of whole factors: if all columns are in the shared file, as of a method that
+    /// protects nothing, the names of some are no names of its rows.
+    fn check_names_of_party(&self, party: usize) -> Result<()> {
+        let in_shared = |factor: &str| self.has(factor).then(|| self.matrix(factor)).transpose();
+        for (factor, name) in [("U", ROW_NAMES), ("V", COLUMN_NAMES)] {
+            let (Some((rows, _)), Some(names)) = (in_shared(factor)?, self.list_of_parties(name)) else { continue };
+            if names.len() != rows {
+                return Err(Error::input(format!(
+                    "{}: has the names of party {party} alone, and {factor} has the rows of all parties; give {}",
+                    self.path_of_party(),
+                    self.path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file of the selected party, for messages.
+    fn path_of_party(&self) -> std::path::Display<'_> {
+        self.party.as_ref().map_or(&self.path, |(_, path)| path).display()
     }
 
     /// A list of names among the attributes.

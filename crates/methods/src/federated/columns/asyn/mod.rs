@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
-use fednmf_comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
+use fednmf_comm::{Loss, MessageTag, Parties, Parts, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
@@ -496,5 +496,9 @@ impl<T: Real> Asynchronous for Asyn<T> {
 
     fn survivors(&self) -> Option<&PartyCommunicator> {
         self.live.as_ref().and_then(Live::left).map(|_| &self.survivors)
+    }
+
+    fn losses(&self) -> Vec<(usize, Loss)> {
+        self.live.as_ref().map_or_else(Vec::new, |live| live.losses(self.parties))
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::warning::warn;
-use fednmf_comm::{Backoff, ControlTag, Parties, idle_until_abort};
+use fednmf_comm::{Backoff, ControlTag, Loss, Parties, idle_until_abort};
 use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::Real;
@@ -93,6 +93,14 @@ impl Live {
             last_seen: vec![Instant::now(); parties.ranks],
             lost: vec![false; parties.ranks],
         }
+    }
+
+    /// The parties of lost ranks.
+    pub fn losses(&self, parties: Parties) -> Vec<(usize, Loss)> {
+        let why = format!("was lost: it sent nothing for {} s (--party-timeout)", self.timeout.as_secs_f64());
+        let of_rank = |rank| parties.hosted(rank).map(move |party| (party, rank));
+        let lost = (0..self.lost.len()).filter(|&rank| self.lost[rank]).flat_map(of_rank);
+        lost.map(|(party, rank)| (party, Loss { rank, why: why.clone() })).collect()
     }
 
     /// The remaining ranks; `None` if none is lost.
