@@ -24,7 +24,7 @@ fn main() {
                 data::names::probe(&path, dataset.as_deref());
             }
             Content::Factors => {
-                drop(output::matrices::Stored::open(path.as_ref()));
+                output::matrices::probe(path.as_ref());
                 data::names::probe(&path, None);
             }
             Content::Names => data::names::probe(&path, dataset.as_deref()),

@@ -659,11 +659,10 @@ fn names_of_one_party_are_not_those_of_a_whole_factor() {
         .arg(at("a.h5"))
         .ok();
     for command in ["top", "project --input a1.csv", "clusters --of columns"] {
-        fednmf(0, &command.replace("a1.csv", &at("a1.csv").display().to_string())).arg(at("a.party-01.h5")).refused(&[
-            "a.party-01.h5",
-            "names of party 1 alone",
-            "a.h5",
-        ]);
+        fednmf(0, &command.replace("a1.csv", &at("a1.csv").display().to_string()))
+            .arg(at("a.party-01.h5"))
+            .own_process()
+            .refused(&["a.party-01.h5", "names of party 1 alone", "a.h5"]);
     }
     let top = fednmf(0, "top -n 1").arg(at("a.h5")).run();
     assert!(top.code == Some(0) && top.stdout.contains("\tg"), "{}", top.stderr);

@@ -125,9 +125,14 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
 /// # Errors
 /// On all ranks, if all that are as large are marked as missing.
 pub fn check_largest<T: Real>(marks: &Marks, data: &Loaded<T>, divisor: f64, comm: &Communicator) -> SharedResult<()> {
-    let first = data.cuts.rows.get(comm.rank()).map_or(0, |rows| rows.start);
+    let tiles = data.layout.tiles(&data.cuts, comm.rank());
+    let (first, turned) =
+        tiles.first().map_or(((0, 0), false), |tile| ((tile.rows.start, tile.cols.start), tile.transposed));
     let hidden: HashSet<(usize, usize)> = marks.places.rows.iter().copied().collect();
-    let is_seen = |a: usize, j: usize, x: T| x >= T::one() && !hidden.contains(&(first + a, j));
+    let is_seen = |a: usize, b: usize, x: T| {
+        let (i, j) = if turned { (b, a) } else { (a, b) };
+        x >= T::one() && !hidden.contains(&(first.0 + i, first.1 + j))
+    };
     let any = match data.blocks.first() {
         Some(Block::Dense(x)) => x.indexed_iter().any(|((a, j), x)| is_seen(a, j, *x)),
         Some(Block::Sparse(x)) => {
