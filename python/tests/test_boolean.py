@@ -39,7 +39,10 @@ def test_sparse_and_bool_matrices(tiles):
 
 def test_transform_covers_new_rows(tiles):
     model = BooleanMF(3, algo="asso").fit(tiles)
-    np.testing.assert_array_equal(model.inverse_transform(model.transform(tiles[::7])), tiles[::7] == 1)
+    W = model.transform(tiles[::7])
+    np.testing.assert_array_equal(model.inverse_transform(W), tiles[::7] == 1)
+    with pytest.raises(ValueError, match="zeros and ones"):
+        model.inverse_transform(0.5 * W)
 
 
 def test_what_is_not_supported_is_refused(tiles):

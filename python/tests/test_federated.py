@@ -319,3 +319,16 @@ def test_a_simulation_masks_and_warns_as_a_run_between_owners_would(planted):
         fednmf.federated([part[:8] for part in parts], n_components=2, algo="fnmf", secure_sum=True, max_iter=3)
     with pytest.warns(UserWarning, match="hides nothing between two parties"):
         fednmf.federated(parts[:2], n_components=2, algo="fnmf", secure_sum=True, max_iter=3)
+
+
+def test_secret_shares_of_two_parties_are_warned_of(planted):
+    rows = [planted[:30], planted[30:]]
+    with pytest.warns(UserWarning, match="with fewer one of them sees all data"):
+        fednmf.federated(rows, n_components=2, algo="mpc-rows", max_iter=2)
+
+
+def test_columns_of_one_name_are_refused():
+    pandas = pytest.importorskip("pandas")
+    part = pandas.DataFrame(np.ones((30, 3)), columns=["a", "b", "a"])
+    with pytest.raises(ValueError, match="part 0 has several columns 'a'"):
+        fednmf.federated([part, part], n_components=2, algo="fnmf")

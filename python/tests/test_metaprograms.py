@@ -302,3 +302,20 @@ def test_spectra_are_compared_in_the_genes_that_all_have(metric):
     alone = fednmf.tl.metaprograms({name: table[common] for name, table in sites.items()}, n_top=10, metric=metric)
     assert whole.genes == alone.genes and all(len(genes) == 10 for genes in whole.genes.values())
     np.testing.assert_allclose(whole.table, alone.table)
+
+
+def test_top_features_of_programmes_and_meta_programmes():
+    rng = np.random.default_rng(0)
+    samples = {f"s{i}": rng.poisson(rng.gamma(1, 1, (80, 3)) @ rng.gamma(0.5, 1, (3, 40))).astype(float) for i in range(3)}
+    found = fednmf.tl.metaprograms(samples, ks=[2, 3], min_silhouette=-1.0, max_iter=50)
+    top = fednmf.tl.top_features(found, 4)
+    assert set(top["feature"]) <= set(map(str, found.weights.columns))
+    first = found.weights.iloc[0].sort_values(ascending=False, kind="stable")
+    assert top["weight"][0] == first.iloc[0]
+    assert (top["weight"] > 0).all()
+
+
+def test_the_column_of_samples_has_to_be_named():
+    anndata = pytest.importorskip("anndata")
+    with pytest.raises(ValueError, match="give sample_key="):
+        fednmf.tl.metaprograms(anndata.AnnData(np.ones((10, 4))), ks=[2])

@@ -380,3 +380,11 @@ def test_nothing_that_is_left_is_named(penalty):
     X = np.random.default_rng(7).random((300, 8))
     with pytest.warns(UserWarning, match="no component is left"):
         MiniBatchNMF(2, random_state=0, **penalty).fit(X)
+
+
+def test_penalties_and_starts_that_do_nothing_are_warned_of():
+    X = np.random.default_rng(0).random((60, 12))
+    with pytest.warns(UserWarning, match="only one of alpha_W and alpha_H is above 0"):
+        MiniBatchNMF(3, alpha_W=0.1, alpha_H=0.0, random_state=0, max_iter=2, max_no_improvement=None, tol=0).fit(X)
+    with pytest.warns(RuntimeWarning, match="init='custom' only"):
+        MiniBatchNMF(3, random_state=0, max_iter=2, max_no_improvement=None, tol=0).fit(X, H=np.ones((3, 12)))

@@ -135,3 +135,25 @@ def test_names_are_taken_by_position():
         (ax,) = fednmf.pl.top_features(H, 3, names=series)
         assert {label.get_text() for label in ax.get_yticklabels()} == set(names)
         assert ax.get_yticklabels()[0].get_text() == fednmf.pl.top_features(H, 3, names=names)[0].get_yticklabels()[0].get_text()
+
+
+def test_maps_have_the_names_of_scanpy_too():
+    anndata = pytest.importorskip("anndata")
+    rng = np.random.default_rng(0)
+    adata = anndata.AnnData(rng.poisson(2, (60, 20)).astype("float32"))
+    with pytest.raises(ValueError, match="there are none"):
+        fednmf.pl.embedding(adata)
+    fednmf.tl.nmf(adata, n_components=3, max_iter=50)
+    adata.obsm["X_umap"] = rng.random((60, 2))
+    assert len(fednmf.pl.embedding(adata, basis="umap")) == 3
+    with pytest.raises(TypeError, match="what fednmf.tl.choose_k returned"):
+        fednmf.pl.choose_k({3: None})
+
+
+def test_groups_keep_the_order_of_their_categories(fitted):
+    pandas = pytest.importorskip("pandas")
+    W = np.random.default_rng(0).random((30, 3))
+    groups = pandas.Categorical(["b", "a", "c"] * 10, categories=["c", "a", "b"])
+    for given in (groups, pandas.Series(groups)):
+        labels = [text.get_text() for text in fednmf.pl.usage(W, given).get_yticklabels()]
+        assert [label[:1] for label in labels] == ["c", "a", "b"]

@@ -305,9 +305,27 @@ def test_what_does_not_exist_is_named(cells):
         fednmf.tl.nmf(cells, 3, use_highly_variable=True)
     with pytest.raises(ValueError, match="no components"):
         fednmf.tl.project(cells, cells)
+    cells.varm["NMF"] = np.ones((40, 2))
+    with pytest.raises(ValueError, match=r"no uns\['nmf'\], which tells the loss"):
+        fednmf.tl.project(cells, cells)
+    with pytest.raises(ValueError, match="90 cells x 40 genes, so at most 40 make sense"):
+        fednmf.tl.nmf(cells, 41)
+    cells.layers["gap"] = cells.X.toarray()
+    cells.layers["gap"][3, 4] = np.nan
+    with pytest.raises(ValueError, match="layer 'gap' has NaN"):
+        fednmf.tl.nmf(cells, 3, layer="gap")
     cells.X = -cells.X
     with pytest.raises(ValueError, match="negative entries"):
         fednmf.tl.nmf(cells, 3)
+
+
+def test_logarithms_are_not_projected_on_components_of_counts_in_silence(cells):
+    fednmf.tl.nmf(cells, 3, beta_loss="kullback-leibler", max_iter=1000)
+    with pytest.warns(UserWarning, match="the Kullback-Leibler divergence is for counts, and layer 'log' looks like logarithms"):
+        fednmf.tl.project(cells[:40].copy(), cells, layer="log")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fednmf.tl.project(cells[:40].copy(), cells)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ pub struct RunArgs {
 
     /// Stop when the measure hardly falls: between two evaluations by less than X times its first value. A divergence or an
     /// objective must fall by X times its last value. The measure is the relative error, divergence, RMSD or 1 - F1; with
-    /// penalties the objective, with --holdout the held-out RMSE [default: 1e-5 with auto, kl-mu, kl-cd and
+    /// penalties the objective, with --holdout the error on held-out entries [default: 1e-5 with auto, kl-mu, kl-cd and
     /// beta-mu without --max-iters]
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::any_number)]
