@@ -104,9 +104,7 @@ def nmf(
     loss = checked_loss(model.beta_loss)
     _warn_of_logarithms(adata, X, layer, loss)
     if isinstance(n_components, numbers.Integral) and n_components > min(X.shape):
-        raise ValueError(
-            f"n_components={n_components}: adata has {X.shape[0]} cells x {X.shape[1]} genes, so at most {min(X.shape)} make sense"
-        )
+        _show.warn(f"n_components={n_components}: {X.shape[0]} cells and {X.shape[1]} genes determine at most {min(X.shape)} components")
     if isinstance(X, Parts) and loss not in (1, 2):
         raise ValueError(
             f"beta_loss={model.beta_loss!r} needs the matrix in memory, and it is read by parts: call adata.to_memory() first, or take "

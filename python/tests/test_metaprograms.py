@@ -305,8 +305,10 @@ def test_spectra_are_compared_in_the_genes_that_all_have(metric):
 
 
 def test_top_features_of_programmes_and_meta_programmes():
+    anndata = pytest.importorskip("anndata")
     rng = np.random.default_rng(0)
-    samples = {f"s{i}": rng.poisson(rng.gamma(1, 1, (80, 3)) @ rng.gamma(0.5, 1, (3, 40))).astype(float) for i in range(3)}
+    spectra = rng.gamma(0.5, 1, (3, 40))
+    samples = {f"s{i}": anndata.AnnData(rng.poisson(rng.gamma(1, 1, (80, 3)) @ spectra).astype("float32")) for i in range(3)}
     found = fednmf.tl.metaprograms(samples, ks=[2, 3], min_silhouette=-1.0, max_iter=50)
     top = fednmf.tl.top_features(found, 4)
     assert set(top["feature"]) <= set(map(str, found.weights.columns))
