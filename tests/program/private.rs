@@ -411,7 +411,10 @@ fn contradictory_options_are_refused_with_a_reason() {
         ("--algo secure-hals --dp laplace --epsilon 1", &["--dp gaussian"]),
         ("--algo secure-hals --dp gaussian --epsilon 1 --clip 0", &["--clip 0"]),
         ("--algo secure-hals --dp gaussian --epsilon 1 --start public", &["--start", "public U"]),
-        ("--algo secure-hals --dp gaussian --epsilon 1 --suppress-rare 3", &["--suppress-rare", "no epsilon holds for one"]),
+        (
+            "--algo secure-hals --dp gaussian --epsilon 1 --suppress-rare 3",
+            &["--suppress-rare", "no epsilon holds for one"],
+        ),
         ("--algo secure-hals --dp gaussian --epsilon 1 --sketch subsample", &["--sketch", "costs privacy"]),
         ("--algo secure-hals --dp gaussian --epsilon 1 --extrapolation restart", &["--extrapolation", "objective"]),
         ("--algo secure-hals --dp gaussian --epsilon 1 --secure-sum --secure-threshold 2 --parties 3", &["--dp"]),

@@ -272,10 +272,10 @@ impl Communicator {
 
     /// Calls `add` with the transcript, if one is kept.
     fn with_transcript(&self, add: impl FnOnce(&mut Transcript)) {
-        if let Some(kept) = &self.ledger.borrow().transcript {
-            if let Some(transcript) = kept.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-                add(transcript);
-            }
+        if let Some(kept) = &self.ledger.borrow().transcript
+            && let Some(transcript) = kept.lock().unwrap_or_else(PoisonError::into_inner).as_mut()
+        {
+            add(transcript);
         }
     }
 

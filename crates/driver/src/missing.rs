@@ -149,8 +149,7 @@ pub fn check_largest<T: Real>(marks: &Marks, data: &Loaded<T>, divisor: f64, com
     Err(Error::input(format!(
         "--scale max: the largest entry, {divisor}, is one that --missing FILE marks; write 0 in its place"
     ))
-    .on_all_ranks()
-    .into())
+    .on_all_ranks())
 }
 
 /// A warning if the user declared NaN as missing but the matrix has none. `block` is the block of this rank.

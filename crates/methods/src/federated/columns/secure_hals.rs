@@ -135,7 +135,10 @@ impl Method for SecureHals {
                 return with("sketch", "with --dp each sum costs privacy, and one of some rows as much as one of all");
             }
             if self.secure_sum.disclosure.suppress_rare.as_ref().is_some() {
-                return with("suppress-rare", "one person decides with it which entries of others change, so no epsilon holds for one");
+                return with(
+                    "suppress-rare",
+                    "one person decides with it which entries of others change, so no epsilon holds for one",
+                );
             }
             if self.extrapolation != Extrapolation::None {
                 return with("extrapolation", "it depends on the objective, which noise hides");
