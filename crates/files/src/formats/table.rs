@@ -485,13 +485,15 @@ mod tests {
     fn numbers_with_units_and_other_separators_are_named() {
         for (text, names) in [
             ("a,b\n5kg,3kg\n1kg,2kg\n", "units"),
-            ("a|b|c\n1|2|3\n4|5|6\n", "between '|'"),
-            ("a:b:c\nx:2:3\ny:5:6\n", "between ':'"),
+            ("a|b|c\n1|2|3\n4|5|6\n", "'|' separates the fields"),
+            ("a:b:c\nx:2:3\ny:5:6\n", "':' separates the fields"),
             ("milk,bread\nbeer,7up\n", "--format triples"),
         ] {
             let refused = with_file(text, |file| layout(file, false, AUTO).map(drop)).unwrap_err().message;
             assert!(refused.contains(names), "{text:?}: {refused}");
         }
+        let tabs = with_file("a;b;c\nx;2;3\ny;5;6\n", |file| layout(file, true, AUTO).map(drop)).unwrap_err().message;
+        assert!(tabs.contains("';' separates the fields") && tabs.contains(".csv"), "{tabs}");
     }
 
     #[test]
