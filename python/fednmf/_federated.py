@@ -233,9 +233,9 @@ def federated(
         )
     if run.refused_between_owners:
         warnings.warn(f"between owners this run would be refused: {run.refused_between_owners}", UserWarning, stacklevel=2)
-    if algo.startswith("mpc-") and len(parts) < 3:
+    if algo.startswith("mpc-") and len(parts) == 2:
         warnings.warn(
-            "between owners this run would be refused: three parties compute on the secret shares, and with fewer one of them sees all data",
+            "between owners this run would be refused: three parties compute on the secret shares, and of two one sees all data",
             UserWarning,
             stacklevel=2,
         )

@@ -207,3 +207,13 @@ fn a_policy_says_who_may_compute() {
     // Site a may hear of the refusal before it has learned who computes.
     assert!(stage.says("a").contains("site d has refused the run") && ends[0].0 == Some(1), "{}", stage.says("a"));
 }
+
+#[test]
+fn a_simulation_of_two_parties_is_warned_of() {
+    let line = "--algo mpc-rows -k 2 --max-iters 1 --input synthetic:planted,m=40,n=10,k=2 --parties";
+    for (parties, warned) in [("1", false), ("2", true), ("3", false)] {
+        let done = fednmf(0, line).arg(parties).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        assert_eq!(done.stderr.contains("with two parties one of them sees all data"), warned, "{}", done.stderr);
+    }
+}

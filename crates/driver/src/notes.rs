@@ -11,7 +11,6 @@ use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
 use fednmf_methods::shared::alternating::Factor;
 use fednmf_methods::shared::regularization::RegularizationParams;
-use fednmf_privacy::sharing::COMPUTING;
 
 use super::plan::{Planned, divided};
 use super::spec::SAMPLE_INPUT;
@@ -202,11 +201,11 @@ pub fn unused_tasks() -> Option<String> {
 /// Warns of masked sums that hide little.
 pub fn few_parties(planned: &Planned, progress: &mut Progress) {
     let groups = planned.method.groups();
-    if planned.method.description().on_shares && planned.parties.count < COMPUTING {
-        progress.warn(&format!(
-            "with {} parties one of them sees all data, since three compute on the secret shares; between owners this run would be refused",
-            planned.parties.count
-        ));
+    if planned.method.description().on_shares && planned.parties.count == 2 {
+        progress.warn(
+            "with two parties one of them sees all data, since three compute on the secret shares; between owners this run would be \
+             refused",
+        );
     }
     if !groups.secure_sum.is_some_and(|sum| sum.secure_sum) {
         return;
