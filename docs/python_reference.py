@@ -2,6 +2,7 @@
 """Prints docs/reference/python.md, made from the docstrings of the package, which must be installed."""
 
 import inspect
+import textwrap
 
 import fednmf
 
@@ -34,7 +35,10 @@ def _find(name: str):
 
 
 def _entry(name: str, what) -> str:
-    made = f"\n### `{name}`\n\n```text\n{inspect.cleandoc(what.__doc__)}\n"
+    made = f"\n### `{name}`\n\n```text\n"
+    if inspect.isfunction(what) or hasattr(what, "fit"):
+        made += _with_defaults(name.rpartition(".")[2], what)
+    made += f"{inspect.cleandoc(what.__doc__)}\n"
     fields = getattr(what, "__dataclass_fields__", {})
     if fields:
         made += "\nAttributes: " + ", ".join(fields) + "\n"
@@ -44,6 +48,17 @@ def _entry(name: str, what) -> str:
             if found is not None and found.__doc__:
                 made += f"\n.{method}{_signature(found)}\n    {inspect.cleandoc(found.__doc__)}\n".replace("\n\n\n", "\n\n")
     return made + "```\n"
+
+
+def _with_defaults(name: str, what) -> str:
+    """The call with all parameters and defaults, in lines of at most 130 characters."""
+    given, parameters = [], inspect.signature(what).parameters.values()
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in given:
+            given.append("*")
+        given.append(str(parameter.replace(annotation=parameter.empty)))
+    call = f"{name}({', '.join(given)})"
+    return textwrap.fill(call, 130, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False) + "\n\n"
 
 
 def _signature(function) -> str:

@@ -64,10 +64,14 @@ class KChoice:
     table: Any
     #: None if nothing supports a choice.
     recommended: Optional[int]
+    #: The smallest number that predicts held-out entries as well as any; None if nothing was held out.
+    for_prediction: Optional[int]
+    #: The number whose components are stable, to read them; None if those of none are.
+    for_interpretation: Optional[int]
     reasons: list[str]
     #: Why to try other numbers of components.
     warnings: list[str]
-    #: Of the runs with the recommended number.
+    #: Of the runs with the number for interpretation, or if there is none, with the recommended one.
     consensus: Optional[Consensus]
     similarities: dict[int, Similarities]
     #: Of the features, if the data have names.
@@ -138,9 +142,9 @@ def choose_k(
     }
     none = "no k is stable" if criterion else "nothing was held out, and no k is stable"
     none = "stability is not known: that takes at least two runs" if n_runs == 1 else none
-    k, reasons, warnings = found["choice"] or (None, [none], [])
+    k, predicting, stable, reasons, warnings = found["choice"] or (None, None, None, [none], [])
     consensus = found["consensus"] and _consensus(*found["consensus"])
-    return KChoice(_table(found["points"]), k, reasons, warnings, consensus, similarities)
+    return KChoice(_table(found["points"]), k, predicting, stable, reasons, warnings, consensus, similarities)
 
 
 def _share(holdout: Any) -> float:

@@ -22,18 +22,27 @@ from ._nmf import _FROBENIUS, AnyLoss, checked_loss
 
 @dataclass(repr=False)
 class Programs:
-    """The programmes of one number of components. Programmes are numbered from 1, the most used one first."""
+    """The programmes of one number of components, in DataFrames. Programmes are numbered from 1, the most used one first.
 
-    #: Cells x programmes: DataFrames, as the following.
+    usages              cells x programmes: how much each cell uses each programme; the sums of the rows are near 1
+    spectra             programmes x factorised genes: medians over the runs, each gene in units of the standard deviation of its
+                        counts; each row has sum 1
+    gene_spectra_tpm    programmes x all genes: transcripts per million of a cell that uses this programme alone; the sums of the
+                        rows are near a million
+    gene_spectra_score  programmes x all genes: coefficients of the least squares fit of the z-scores of the transcripts per million
+                        by the usages that belong to `spectra`. These usages are those of cNMF before its last refit, and their
+                        sums are far above 1, so the coefficients are small: compare genes within a programme only
+    local_density       spectra of all runs x 1: mean distance of each to its nearest others, both with norm 1; spectra with
+                        `density_threshold` or more were left out
+    silhouette          mean silhouette of the clusters of all spectra, those that were left out included
+    prediction_error    squared error of the factorised counts, by the medians of these clusters
+    """
+
     usages: Any
-    #: Programmes x genes that were factorised; each row has sum 1.
     spectra: Any
-    #: Programmes x all genes: contribution to the transcripts per million, and regression on their z-scores.
     gene_spectra_tpm: Any
     gene_spectra_score: Any
-    #: Mean distance of the spectra of all runs to their nearest neighbours.
     local_density: Any
-    #: Of the clusters of all spectra, without the filter, and the squared error of their medians.
     silhouette: float
     prediction_error: float
 

@@ -22,7 +22,8 @@ def top_features(
     Parameters
     ----------
     components : array or DataFrame (components x features), fitted NMF or BooleanMF, Consensus, KChoice, Programs, MetaPrograms or AnnData
-        Of AnnData ``varm["NMF"]``, of Programs ``gene_spectra_tpm``. Components count from 0 in their order.
+        Of AnnData ``varm["NMF"]``, of Programs ``gene_spectra_tpm``. Components have the labels of a table, as those of cNMF from 1,
+        and otherwise count from 0.
     n_features : int
         Features of each component, at most; none of weight 0.
     names : sequence of str or None
@@ -47,8 +48,8 @@ def top_features(
     H, names, order = ranked(components, n_features, names, by)
     share = _spectra.shares(_spectra.shares(H).T).T
     rows = [
-        (component, rank, names[feature], H[component, feature], share[component, feature])
-        for component, top in enumerate(order)
+        (label, rank, names[feature], H[component, feature], share[component, feature])
+        for component, (label, top) in enumerate(zip(labels(components, len(H)), order))
         for rank, feature in enumerate(top, 1)
         if H[component, feature] > 0
     ]
@@ -77,6 +78,17 @@ def ranked(
     return H, names, np.argsort(-keys, axis=1, kind="stable")[:, : _run.count("n_features", n_features)]
 
 
+def labels(given: Any, k: int) -> list[Any]:
+    """How the k components are called: by the index of a table, or numbers from 0."""
+    table = _table(given)
+    return list(table.index) if hasattr(table, "iloc") else list(range(k))
+
+
+def _table(given: Any) -> Any:
+    """The components of cNMF's results and of meta-programmes, or what is given."""
+    return getattr(given, "gene_spectra_tpm", getattr(given, "weights", given))
+
+
 def components(given: Any) -> tuple[np.ndarray, Optional[Sequence[str]]]:
     """Components x features, and the names of the features if they are known."""
     if isinstance(given, KChoice):
@@ -85,8 +97,7 @@ def components(given: Any) -> tuple[np.ndarray, Optional[Sequence[str]]]:
         return given.consensus.H, given.feature_names
     if isinstance(given, Consensus):
         return given.H, None
-    # cNMF's results, and meta-programmes.
-    given = getattr(given, "gene_spectra_tpm", getattr(given, "weights", given))
+    given = _table(given)
     if hasattr(given, "components_"):
         return np.asarray(given.components_, dtype=float), getattr(given, "feature_names_in_", None)
     if hasattr(given, "varm"):

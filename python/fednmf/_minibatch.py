@@ -15,7 +15,7 @@ from ._nmf import _FROBENIUS, _INITS, _LOSSES, NMF, Init
 #: Iterations of the start on the first batch, and the least entry of a start for a divergence, as a share of the mean.
 _START, _LEAST = 10, 1e-3
 #: Products below this share of the data are nothing.
-_NOTHING = 1e-12
+_NOTHING = 1e-4
 
 
 class _State(NamedTuple):
@@ -62,7 +62,7 @@ class MiniBatchNMF(NMF):
     beta_loss : "frobenius" (or 2) or "kullback-leibler" (or 1)
         Others are for NMF.
     tol : float
-        After the first pass, stop when H changes by at most this share in a batch. 0: never.
+        Stop when the average cost falls by at most this share in a pass. 0: never.
     max_no_improvement : int or None
         After the first pass, stop after as many batches without a lower average cost. None: never.
     max_iter : int
@@ -263,6 +263,7 @@ class MiniBatchNMF(NMF):
         batches = _fednmf.batches(samples, min(self.batch_size, samples))
         # The mean cost of a sample in the first pass, and then a moving one.
         average, total, lowest, since = np.nan, 0.0, np.inf, 0
+        last = np.nan
         for step in range(passes * len(batches)):
             batch = self._batch(X, *batches[step % len(batches)])
             if not hasattr(self, "components_"):
@@ -270,7 +271,6 @@ class MiniBatchNMF(NMF):
                     continue  # The start needs entries.
                 self._begin(batch, H)
             share = batch.shape[0] / samples
-            before = self._state.v
             cost = self._step(batch, float(self.forget_factor) ** share) / batch.shape[0]
             self.n_steps_, self.n_iter_ = step + 1, step // len(batches) + 1
             # Data are often sorted: no batch ends the fit before all have been read once.
@@ -285,10 +285,12 @@ class MiniBatchNMF(NMF):
                 continue
             since = 0 if average < lowest else since + 1
             lowest = min(lowest, average)
-            after = self._state.v
-            change, size = np.linalg.norm(after - before), np.linalg.norm(after)
-            if tol > 0 and change <= tol * size or patience is not None and since >= patience:
+            if patience is not None and since >= patience:
                 break
+            if (step + 1) % len(batches) == 0:
+                if tol > 0 and last - average <= tol * average:
+                    break
+                last = average
         else:
             if tol > 0 or patience is not None:
                 _show.warn(f"{passes} passes did not reach tol={self.tol}; raise max_iter or tol", ConvergenceWarning)

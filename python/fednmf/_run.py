@@ -109,7 +109,7 @@ def accepted(X: Any, what: str = "X") -> Any:
     if _rows.is_batches(X) or hasattr(X, "obs_names") or (_rows.is_in_parts(X) and not hasattr(X, "__array__")):
         raise ValueError(
             f"{what} is not an array or sparse matrix in memory; MiniBatchNMF takes an AnnData, also one that stays in its file, "
-            "and an iterator of batches; fednmf.tl.nmf takes an AnnData in memory; others take its adata.X, or a layer"
+            "and an iterator of batches; fednmf.tl.nmf takes an AnnData, in memory or in its file; others take its adata.X, or a layer"
         )
     X = _rows.computed(X)
     _rows.check_unmasked(X, what)

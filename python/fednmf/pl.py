@@ -41,7 +41,8 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
         if "nmf_choose_k" not in result.uns:
             raise ValueError("adata has no uns['nmf_choose_k']: run fednmf.tl.choose_k first")
         stored = result.uns["nmf_choose_k"]
-        result = KChoice(stored["table"], stored.get("recommended"), [], [], None, {})
+        answers = [stored.get(name) for name in ("recommended", "for_prediction", "for_interpretation")]
+        result = KChoice(stored["table"], *answers, [], [], None, {})
     if not isinstance(result, KChoice):
         raise TypeError(f"result is a {type(result).__name__}: give what fednmf.tl.choose_k returned, or an AnnData that it has seen")
     if axes is None:
@@ -72,6 +73,8 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
         ax.xaxis.get_major_locator().set_params(integer=True)
         if result.recommended is not None:
             ax.axvline(result.recommended, color="0.6", linestyle="--", label=f"recommended: {result.recommended}")
+        if result.for_interpretation not in (None, result.recommended):
+            ax.axvline(result.for_interpretation, color="0.6", linestyle=":", label=f"to interpret: {result.for_interpretation}")
         ax.legend(framealpha=0.5)
     return np.array([error, stability])
 
@@ -112,11 +115,12 @@ def top_features(
     """
     H, names, order = _features.ranked(components, n_features, names, by)
     axes = _grid(len(H), axes, 4, (3, 0.9 + 0.2 * n_features))
+    labels = _features.labels(components, len(H))
     for component, (ax, h, top) in enumerate(zip(axes, H, order)):
         ax.barh(np.arange(len(top)), h[top], color=f"C{component % 10}")
         ax.set_yticks(np.arange(len(top)), [names[i] for i in top])
         ax.invert_yaxis()
-        ax.set_title(f"component {component}")
+        ax.set_title(f"component {labels[component]}")
     return np.array(axes[: len(H)], dtype=object)
 
 
@@ -161,7 +165,7 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    data : AnnData or array (samples x components)
+    data : AnnData, array (samples x components) or Programs of `fednmf.tl.cnmf`
         Of AnnData ``obsm["X_nmf"]`` and ``varm["NMF"]``; an array is W.
     groups : str or sequence
         A column of ``adata.obs``, or the group of each sample; those without one are left out, with a warning.
@@ -200,7 +204,7 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
         )
     image = ax.imshow(means, vmin=0, cmap="viridis", aspect="auto", interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, label="mean share")
-    ax.set_xticks(np.arange(means.shape[1]))
+    ax.set_xticks(np.arange(means.shape[1]), list(data.usages) if hasattr(data, "usages") else None)
     ax.set_yticks(np.arange(len(names)), names)
     ax.set_xlabel("component")
     return ax
@@ -265,7 +269,7 @@ def consensus(result: KChoice, k: Optional[int] = None, ax: Any = None) -> Any:
     result : KChoice
         Of `fednmf.tl.choose_k`.
     k : int or None
-        None: the recommended number, or without one the most stable.
+        None: the number for interpretation, or without one the recommended, or without either the most stable.
     ax : matplotlib Axes or None
         None: a new one.
 
@@ -282,7 +286,7 @@ def consensus(result: KChoice, k: Optional[int] = None, ax: Any = None) -> Any:
     plt = _pyplot()
     if k is None:
         stability = np.nan_to_num(result.column("silhouette"), nan=-1)
-        k = result.recommended or int(result.column("k")[np.argmax(stability)])
+        k = result.for_interpretation or result.recommended or int(result.column("k")[np.argmax(stability)])
     if k not in result.similarities:
         raise ValueError(f"k={k!r}: was not tried; tried were {', '.join(map(str, result.similarities))}")
     cosines, clusters = result.similarities[k]
@@ -324,7 +328,8 @@ def _shares(data: Any, H: Any) -> np.ndarray:
                 raise ValueError(f"adata has no {name}: run fednmf.tl.nmf first")
         W, sizes = np.asarray(data.obsm["X_nmf"]), np.asarray(data.varm["NMF"]).sum(axis=0)
     else:
-        W = np.asarray(data, dtype=float)
+        # A programme of cNMF has the sum of a cell.
+        W = np.asarray(getattr(data, "usages", data), dtype=float)
         sizes = np.ones(W.shape[1]) if H is None else np.asarray(H, dtype=float).sum(axis=1)
     if W.shape[1:] != sizes.shape:
         raise ValueError(f"W has {W.shape[1]} components, and H {len(sizes)}")

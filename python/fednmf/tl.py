@@ -245,7 +245,20 @@ def project(
     found = [model._project(part if divisor == 1 else part / scale, penalty, min_gain) for part in parts]
     genes = np.zeros((adata.n_vars, components.shape[1]), dtype=components.dtype)
     genes[where[common]] = components[used][common]
-    adata.obsm["X_nmf"], adata.varm["NMF"], adata.uns["nmf"] = np.concatenate(found), genes, dict(reference.uns["nmf"])
+    about = _about_projected(reference, adata, others + (~genes[where[common]].any(axis=1)).sum())
+    adata.obsm["X_nmf"], adata.varm["NMF"], adata.uns["nmf"] = np.concatenate(found), genes, about
+
+
+def _about_projected(reference: Any, adata: Any, without_component: int) -> dict[str, Any]:
+    """uns["nmf"] for factors of `adata`: penalties count for each cell and gene, and those on the cells are as they were."""
+    about = dict(reference.uns["nmf"])
+    params, new = dict(about["params"]), {"m": adata.n_obs, "n": adata.n_vars}
+    old = {"m": reference.n_obs, "n": reference.n_vars, **{size: int(about[size]) for size in new if size in about}}
+    for name, size in (("alpha_u", "n"), ("alpha_v", "m")):
+        if name in params:
+            params[name] = float(params[name]) * old[size] / new[size]
+    about |= {"params": params, **{size: new[size] for size in new if size in about}}
+    return {**about, "columns_ignored": int(without_component)} if without_component else about
 
 
 def _factorised(reference: Any, components: np.ndarray) -> np.ndarray:
@@ -353,9 +366,10 @@ def choose_k(
     Returns
     -------
     KChoice
-        `table`, `recommended`, `reasons`, `warnings`, `consensus` (factors of the recommended number) and
-        `similarities`; `fednmf.pl` plots them. For AnnData table and recommendation are in ``uns["nmf_choose_k"]`` too, and
-        the consensus replaces the result of `nmf`: in ``obsm["X_nmf"]``, ``varm["NMF"]`` and ``uns["nmf"]``.
+        `table`, `recommended`, `for_prediction`, `for_interpretation`, `reasons`, `warnings`, `consensus` (factors of the number for
+        interpretation, or if there is none, of the recommended one) and `similarities`; `fednmf.pl` plots them. For AnnData table
+        and answers are in ``uns["nmf_choose_k"]`` too, and the consensus replaces the result of `nmf`: in ``obsm["X_nmf"]``,
+        ``varm["NMF"]`` and ``uns["nmf"]``. If no number has stable components, this is warned of.
 
     Raises
     ------
@@ -404,13 +418,13 @@ def choose_k(
     found.feature_names = None if names is None else [str(name) for name in names]
     if annotated:
         stored: dict[str, Any] = {"table": {name: found.column(name) for name in found.table}}
-        if found.recommended is not None:
-            stored["recommended"] = found.recommended
+        answers = {name: getattr(found, name) for name in ("recommended", "for_prediction", "for_interpretation")}
+        stored |= {name: k for name, k in answers.items() if k is not None}
         data.uns["nmf_choose_k"] = stored
         if found.consensus is not None:
             about = {
                 "params": {
-                    "n_components": found.recommended,
+                    "n_components": len(found.consensus.H),
                     "layer": "X" if layer is None else layer,
                     "use_highly_variable": use_highly_variable,
                     "consensus_of": n_runs,
@@ -421,4 +435,6 @@ def choose_k(
                 },
             }
             _store(data, found.consensus.W, found.consensus.H, used, beta, about)
+            if found.for_interpretation is None and n_runs > 1:
+                _show.warn("no number has stable components: those that are stored are means of unlike ones; do not read much into them")
     return found

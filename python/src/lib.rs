@@ -406,7 +406,9 @@ fn search_result(py: Python<'_>, found: SearchResult) -> PyResult<Py<PyDict>> {
     let similarities = found.similarities.into_iter();
     let similarities = similarities.map(|s| (PyArray2::from_owned_array(py, s.cosines), s.clusters));
     all.set_item("similarities", similarities.collect::<Vec<_>>())?;
-    all.set_item("choice", found.choice.map(|choice| (choice.k, choice.reasons, in_python_all(&choice.warnings))))?;
+    let choice = found.choice;
+    let choice = choice.map(|c| (c.k, c.prediction, c.interpretation, c.reasons, in_python_all(&c.warnings)));
+    all.set_item("choice", choice)?;
     let consensus = found.consensus.map(|consensus| {
         let table = consensus.components.iter().map(|c| (c.silhouette, c.cosine, c.share)).collect::<Vec<_>>();
         let (u, v) = (PyArray2::from_owned_array(py, consensus.u), PyArray2::from_owned_array(py, consensus.v));

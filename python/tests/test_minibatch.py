@@ -50,6 +50,15 @@ def test_the_error_is_at_most_that_of_scikit_learn(name, k, init, request):
         assert ours.reconstruction_err_ == pytest.approx(error(ours, X), rel=1e-9)
 
 
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_a_fit_ends_once_passes_lower_the_cost_no_more(loss, digits):
+    params = {"beta_loss": loss, "batch_size": 500, "random_state": 0}
+    by_default = MiniBatchNMF(6, **params).fit(digits)
+    longest = MiniBatchNMF(6, tol=0, max_no_improvement=None, **params).fit(digits)
+    assert by_default.n_iter_ < longest.n_iter_ == 200
+    assert by_default.reconstruction_err_ <= 1.01 * longest.reconstruction_err_
+
+
 def test_the_error_of_single_batches_is_at_most_that_of_scikit_learn(digits):
     X = np.random.default_rng(0).permutation(digits)
     for k in (5, 15):

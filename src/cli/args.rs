@@ -138,7 +138,7 @@ pub enum Command {
     /// Take part in a run of parties on different machines, each with its own data: the options of a run, and where the hub is
     #[cfg(feature = "sites")]
     Join(Box<JoinArgs>),
-    /// Show a proposed run (join --propose): what it does and sends; with --as a person approves or refuses it, with the site's key
+    /// Show a proposed run (join --propose): what it does and sends; with --as a person approves or refuses it, with a key for the site's name
     #[cfg(feature = "sites")]
     Approve(ApproveArgs),
     /// Run the hub of such a run: it relays messages between the sites, which dial out to it, and reads none of them

@@ -318,9 +318,10 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
     let consensus = args.output.as_deref().zip(choice.as_ref());
     let mut left_out = None;
     if let Some((path, choice)) = consensus {
-        let (centres, outlying) = consensus_of(&components(choice.k), args.density_threshold)?;
+        let k = choice.of_consensus();
+        let (centres, outlying) = consensus_of(&components(k), args.density_threshold)?;
         left_out = outlying;
-        write(path, &by_k[&choice.k][0], &centres, by_k[&choice.k].len(), comm)?;
+        write(path, &by_k[&k][0], &centres, by_k[&k].len(), comm)?;
     }
     let written = consensus.map(|(path, _)| path);
     let by_columns = by_k.values().flatten().any(|run| run.by_columns);
@@ -329,6 +330,7 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
         let is_relative = by_k.values().flatten().any(|run| run.is_relative);
         let all = json!({
             "points": points.iter().map(|point| in_json(point, is_relative)).collect::<Vec<_>>(), "recommended": choice.as_ref().map(|choice| choice.k),
+            "for_prediction": choice.as_ref().and_then(|choice| choice.prediction), "for_interpretation": choice.as_ref().and_then(|choice| choice.interpretation),
             "reasons": choice.as_ref().map(|choice| &choice.reasons),
             "warnings": warnings, "consensus": written, "left_out": left_out,
         });

@@ -29,7 +29,7 @@ use fednmf_methods::shared::regularization::Penalties;
 use crate::cli::parameters::Group;
 
 use super::matched_input::{PreparedMatrix, StoredFactors, spec_of};
-use super::provenance::Provenance;
+use super::provenance::{Provenance, warning_of_ignored};
 
 /// `fednmf evaluate`.
 #[derive(Debug, Args)]
@@ -77,12 +77,8 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let (m, n, k) = matched.sizes();
     let mut progress = Progress::new(comm.is_root(), None);
     matched.print_notes(&mut progress);
-    if run.columns_ignored > 0 {
-        progress.warn(&format!(
-            "'fednmf project' ignored {} of these {n} columns, which the old factors lack; the error counts them too, with a \
-             fit of zero",
-            run.columns_ignored
-        ));
+    if let Some(warning) = warning_of_ignored(run.columns_ignored, n) {
+        progress.warn(&warning);
     }
     let streaming = match () {
         () if run.has_missing() => Err("missing entries need the whole matrix in memory".to_string()),

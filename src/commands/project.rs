@@ -14,6 +14,7 @@ use fednmf_comm::Communicator;
 use fednmf_data::Panels;
 use fednmf_data::state::Piece;
 use fednmf_driver::metadata::Destination;
+use fednmf_driver::missing::{MARKS, checksum_text};
 use fednmf_driver::progress::Progress;
 use fednmf_driver::{metadata, missing, warning_of_logarithms};
 use fednmf_files::names;
@@ -34,7 +35,7 @@ use fednmf_methods::shared::missing::Observed;
 use crate::cli::parameters::Group;
 
 use super::matched_input::{Common, Order, StoredFactors, spec_of, whole};
-use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V, Provenance, with_all_params};
+use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V, OF_THE_DATA, Provenance, warning_of_ignored, with_all_params};
 
 /// `fednmf project`.
 #[derive(Debug, Args)]
@@ -114,6 +115,11 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     }
     if !run.note(None).is_empty() {
         progress.note(&run.note(None));
+    }
+    let without_component = v.rows().into_iter().filter(|row| row.iter().all(|x| *x == 0.0)).count() as u64;
+    let ignored_before = run.columns_ignored.min(without_component);
+    if let Some(warning) = warning_of_ignored(ignored_before, n) {
+        progress.warn(&warning);
     }
     let by_least_squares = run.beta.is_none_or(|beta| beta != 1.0);
     if run.beta.is_some() && by_least_squares && run.missing != Missing::None {
@@ -235,8 +241,12 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..])),
         ];
         let mut about = attributes_of(args, &factors, (m, n), k, error);
-        if let Some(ignored) = common.filter(|_| !keeps_v).map(Common::ignored).filter(|ignored| *ignored > 0) {
+        let ignored = common.filter(|_| !keeps_v).map_or(0, Common::ignored) as u64 + ignored_before;
+        if ignored > 0 {
             about.insert(COLUMNS_IGNORED.into(), ignored.into());
+        }
+        if let Some(marks) = &matrix.marks {
+            about["params"][MARKS] = checksum_text(marks.checksum).into();
         }
         matrices::write_factors(comm, path, &pieces, &about, &annotations)?;
     }
@@ -352,6 +362,17 @@ fn attributes_of(
     error: f64,
 ) -> Map<String, Value> {
     let mut params = with_all_params(stored.attributes().clone())["params"].take();
+    if let Some(params) = params.as_object_mut() {
+        OF_THE_DATA.iter().for_each(|name| drop(params.remove(*name)));
+    }
+    // A penalty counts for each row and column of its matrix. That on the new U is as it was.
+    let scaled =
+        |alpha: f64, length: Option<u64>, new: usize| alpha * length.map_or(1.0, |length| length as f64 / new as f64);
+    let [m_of_run, n_of_run] = run.shape;
+    if run.regularization.is_on() {
+        params["alpha_u"] = scaled(run.regularization.alpha_u, n_of_run, n).into();
+        params["alpha_v"] = scaled(run.regularization.weight_on_v(), m_of_run, m).into();
+    }
     params["missing"] = run.missing.value().into();
     params["transpose"] = args.transpose.into();
     params["holdout"] = 0.into();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_data::Stack;
-use fednmf_driver::missing::{COLUMN_ORDER, HELD_OUT_OF_SPARSE, MARKS, ROW_ORDER, checksum_text};
+use fednmf_driver::missing::{COLUMN_ORDER, HELD_OUT, HELD_OUT_OF_SPARSE, MARKS, ROW_ORDER, checksum_text};
 use fednmf_files::features::FeatureChoice;
 use fednmf_files::names::{Names, digest};
 use fednmf_files::{InputSpec, Scale, Threshold};
@@ -24,6 +24,19 @@ pub const METHOD_OF_V: &str = "method_of_v";
 
 /// The attribute of projected factors that counts the columns of the new matrix which V lacks: the projection ignored them.
 pub const COLUMNS_IGNORED: &str = "columns_ignored";
+
+/// The parameters that describe the matrix of a run, and so not another one on which its components are projected.
+pub const OF_THE_DATA: [&str; 9] = [
+    MARKS,
+    ROW_ORDER,
+    COLUMN_ORDER,
+    HELD_OUT,
+    HELD_OUT_OF_SPARSE,
+    "observed_entries",
+    "listed",
+    "unobserved_rows",
+    "unobserved_columns",
+];
 
 /// The `algo` of files that are not of one run; earlier versions did not add the method.
 const OF_SEVERAL: [&str; 3] = ["project", "choose", "sweep"];
@@ -51,6 +64,16 @@ pub fn with_all_params(mut attributes: Map<String, Value>) -> Map<String, Value>
         }
     }
     attributes
+}
+
+/// A warning if a projection left out some of `n` columns, since the components have none of them.
+pub fn warning_of_ignored(columns: u64, n: usize) -> Option<String> {
+    (columns > 0).then(|| {
+        format!(
+            "an earlier projection ignored {columns} of these {n} columns, of which the components have none; the error counts them \
+             too, with a fit of zero"
+        )
+    })
 }
 
 /// The parameters of a run that determine the matrix that was factorised.
@@ -95,7 +118,7 @@ pub struct Provenance {
     /// How many columns the projection ignored.
     pub columns_ignored: u64,
     /// Rows and columns of the matrix of the run.
-    shape: [Option<u64>; 2],
+    pub shape: [Option<u64>; 2],
     /// Why the factors, which are of Python, cannot be used together with a matrix.
     unusable: Option<&'static str>,
 }

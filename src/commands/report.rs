@@ -10,10 +10,10 @@ use fednmf_base::stdout::print_line;
 use fednmf_base::unfinished::Access;
 use fednmf_base::units::parse_bytes;
 use fednmf_comm::{Communicator, MessageTag, Payload};
-use fednmf_driver::missing::checksum_text;
+use fednmf_driver::missing::{MARKS, checksum_text};
 use fednmf_driver::progress::Progress;
-use fednmf_driver::report::{OWN_INPUT_OF, sample, with_names};
-use fednmf_driver::streaming;
+use fednmf_driver::report::{OWN_INPUT_OF, hide_marked, hide_zeros, sample, with_names};
+use fednmf_driver::{metadata, missing, streaming};
 use fednmf_files as data;
 use fednmf_files::formats::detect::is_table_name;
 use fednmf_files::names::{Match, compare};
@@ -23,6 +23,7 @@ use fednmf_files::output::targets::{Content, Target};
 use fednmf_files::{InputSpec, Source, TableOptions, names};
 use fednmf_linalg::Real;
 use fednmf_methods::parameters;
+use fednmf_methods::parameters::Missing;
 use fednmf_report as report;
 use fednmf_report::{Display, History, Lines, Run, Sample, image_size};
 
@@ -319,5 +320,23 @@ fn lines_in<T: Real>(
             "Rows of the matrix are not shown: {name} is not as it was in the run (its checksum is {now}, and was {then})."
         )));
     }
-    Ok(Ok(sample(task.lines, rows, &mut loaded, comm)?))
+    let mut sample = sample(task.lines, rows, &mut loaded, comm)?;
+    let params = &task.start["params"];
+    let missing = params["missing"].as_str().and_then(|text| parameters::missing(text).ok()).unwrap_or(Missing::None);
+    if missing == Missing::ZeroUnobserved {
+        hide_zeros(&mut sample);
+    }
+    let Some(file) = missing.marks() else { return Ok(Ok(sample)) };
+    let unread =
+        |why: &str| Ok(Err(format!("Rows of the matrix are not shown: {file}, which marks missing entries, {why}.")));
+    if !InputSpec::parse(file).map_err(Error::on_all_ranks)?.files().iter().any(|file| file.exists()) {
+        return unread("is not here");
+    }
+    let names = metadata::names_of(&spec, false, comm);
+    let marks = missing::read(file, (m, n), &names, &loaded.cuts, comm)?;
+    if params[MARKS].as_str().is_some_and(|then| then != checksum_text(marks.checksum)) {
+        return unread("is not as it was in the run");
+    }
+    hide_marked(&mut sample, &marks.places.rows, comm);
+    Ok(Ok(sample))
 }

@@ -236,8 +236,9 @@ impl Search {
             }
         };
         let consensus = choice.as_ref().and_then(|choice| {
-            let matched = matched_of(choice.k)?;
-            let of_runs = (choice.k, &*methods[&choice.k]);
+            let k = choice.of_consensus();
+            let matched = matched_of(k)?;
+            let of_runs = (k, &*methods[&k]);
             Some(Consensus::new(Some(matched), of_runs, (&loaded, SweepMissing::None), &comm))
         });
         let similarities = all_matched.iter().map(Matched::similarities).collect();

@@ -622,6 +622,84 @@ fn a_projection_keeps_what_was_missing() {
     assert!((projected - evaluated).abs() < 1e-9 * projected, "{projected} {evaluated}");
 }
 
+/// A file of projected factors describes its own matrix: penalties, columns without components, missing entries.
+#[test]
+fn a_projection_on_projected_factors_is_that_on_those_of_the_run() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let table = |name: &str, rows: usize, columns: usize| {
+        let title = |j: usize| format!("g{j}");
+        let entry = |i: usize, j: usize| ((7 * i + 13 * j + i * j) % 11) as f64;
+        let line = |i: usize| (0..columns).map(|j| entry(i, j).to_string()).collect::<Vec<_>>().join(",");
+        let lines = std::iter::once((0..columns).map(title).collect::<Vec<_>>().join(",")).chain((0..rows).map(line));
+        fs::write(at(name), lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+    };
+    table("old.csv", 30, 10);
+    table("new.csv", 8, 50);
+    let project = |from: &str, input: &str, to: &str| {
+        let line = format!("project {} --quiet --json --input {} --output {}", at(from), at(input), at(to));
+        let done = fednmf(0, &line).run();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done
+    };
+    for penalty in ["--alpha-u 0.05", "--alpha-u 0.05 --alpha-v 0.02 --l1-ratio 0.3"] {
+        let run = format!(
+            "{} --algo hals -k 2 {penalty} --max-iters 50 --quiet --json --output {}",
+            at("old.csv"),
+            at("f.h5")
+        );
+        let objective = |from: &str, input: &str| {
+            number(&summary(&format!("evaluate {} --json --input {}", at(from), at(input))), "objective")
+        };
+        summary(&run);
+        let before = project("f.h5", "new.csv", "once.h5");
+        assert!(!before.stderr.contains("an earlier projection"), "{before:?}");
+        project("once.h5", "old.csv", "back.h5");
+        project("f.h5", "old.csv", "direct.h5");
+        let [back, direct] = ["back.h5", "direct.h5"].map(|name| matrix(Path::new(&at(name)), "U"));
+        assert!(crate::common::distance(&back, &direct) < 1e-9, "{penalty}");
+        let [back, direct] = ["back.h5", "direct.h5"].map(|name| objective(name, "old.csv"));
+        assert!((back - direct).abs() < 1e-9 * direct, "{penalty}: {back} {direct}");
+        let again = project("once.h5", "new.csv", "twice.h5");
+        for told in [again, fednmf(0, &format!("evaluate {} --input {}", at("twice.h5"), at("new.csv"))).run()] {
+            assert!(told.stderr.contains("an earlier projection ignored 40 of these 50 columns"), "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_projection_has_its_own_missing_entries() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let entry = |(i, j): (usize, usize)| ((5 * i + 3 * j + i * j) % 7 + 1) as f64;
+    let mark = |every: usize| move |(i, j): (usize, usize)| f64::from(u8::from((i + 2 * j) % every == 0));
+    for (name, rows, marks, every) in [("a.npy", 30, "of-a.npy", 9), ("b.npy", 20, "of-b.npy", 11)] {
+        save_npy(Path::new(&at(name)), &Array2::from_shape_fn((rows, 24), entry));
+        save_npy(Path::new(&at(marks)), &Array2::from_shape_fn((rows, 24), mark(every)));
+    }
+    let run = format!(
+        "{} --algo hals -k 3 --max-iters 20 --quiet --json --missing {} --output {}",
+        at("a.npy"),
+        at("of-a.npy"),
+        at("f.h5")
+    );
+    summary(&run);
+    let line = format!(
+        "project {} --json --quiet --input {} --missing {} --output {}",
+        at("f.h5"),
+        at("b.npy"),
+        at("of-b.npy"),
+        at("p.h5")
+    );
+    let projected = number(&summary(&line), "rel_error");
+    for missing in [String::new(), format!("--missing {}", at("of-b.npy"))] {
+        let found = summary(&format!("evaluate {} --json --input {} {missing}", at("p.h5"), at("b.npy")));
+        assert!((number(&found, "rel_error") - projected).abs() < 1e-9, "{missing}: {found} {projected}");
+    }
+    fednmf(0, &format!("evaluate {} --input {} --missing {}", at("p.h5"), at("b.npy"), at("of-a.npy")))
+        .refused(&["of-a.npy"]);
+}
+
 #[test]
 fn projected_factors_have_the_divergence_of_those_before() {
     let dir = tempdir().unwrap();

@@ -495,6 +495,26 @@ fn a_run_under_the_template_for_data_of_patients() {
     }
 }
 
+/// A budget that was put back, with its key, is noticed before anything is sent.
+#[test]
+fn a_run_with_an_earlier_budget_than_its_log_is_refused() {
+    let mut stage = Stage::new();
+    let words = "--algo fnmf --secure-sum -k 3 --max-iters 3 --dp gaussian --epsilon 1 --budget {site}/b.json --budget-limit 4 \
+                 --site-log {site}/log.jsonl --output {site}/f.h5";
+    stage.start_hub("");
+    stage.start_sites(words);
+    stage.all_well();
+    for name in ["b.json", "b.json.key"] {
+        std::fs::remove_file(stage.at("a").join(name)).unwrap();
+    }
+    stage.start_hub("");
+    stage.start_sites(words);
+    let ends = stage.finish_sites();
+    let says = stage.says("a");
+    assert!(ends[0].0 == Some(2) && says.contains("an earlier file was put back"), "{ends:?} {says}");
+    assert!(ends[1..].iter().all(|(code, _)| *code != Some(0)), "{ends:?}");
+}
+
 /// All runs of a site are in its log, and results that are put aside are there until another person releases them.
 #[test]
 fn a_site_keeps_a_log_and_a_second_person_releases_results() {
@@ -540,7 +560,12 @@ fn a_site_keeps_a_log_and_a_second_person_releases_results() {
             "{stderr}"
         );
     }
-    assert!(held_at_b.join("f.h5").exists() && verify(&log_at_b).stdout.contains("withhold by Cem"));
+    // The entry names the run, as that of its begin does.
+    let withheld = verify(&log_at_b).stdout;
+    let run_of =
+        |event: &str| withheld.split(event).nth(1).and_then(|rest| rest.split([':', ' ']).next()).map(String::from);
+    assert!(held_at_b.join("f.h5").exists() && withheld.contains(" by Cem"), "{withheld}");
+    assert!(run_of("withhold ").is_some() && run_of("withhold ") == run_of("begin "), "{withheld}");
     assert!(verify(&log).stdout.contains("Bob<bob@a.org>"));
     let changed = stage.at("changed.jsonl");
     std::fs::write(&changed, text(&log).replacen("fnmf", "felb", 1)).unwrap();

@@ -227,6 +227,23 @@ fn held_out_entries_are_predicted_alike_on_any_number_of_ranks() {
 }
 
 #[test]
+fn held_out_entries_that_are_all_zeros_are_warned_of() {
+    let dir = tempdir().unwrap();
+    let mut diagonal = Array2::zeros((400, 300));
+    (0..8).for_each(|i| diagonal[[i, i]] = 1.0 + i as f64);
+    let path = dir.path().join("m.npy");
+    save_npy(&path, &diagonal);
+    for (share, named) in [(0.0001, true), (0.5, false)] {
+        for ranks in [0, 2] {
+            let done =
+                fednmf(ranks, &format!("--algo hals -k 2 --max-iters 3 --holdout {share} --input")).arg(&path).run();
+            assert_eq!(done.code, Some(0), "{done:?}");
+            assert_eq!(done.stderr.contains("held-out entries are zeros"), named, "{share}: {done:?}");
+        }
+    }
+}
+
+#[test]
 fn options_that_exclude_missing_entries_are_refused() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("m.npy");

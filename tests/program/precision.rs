@@ -214,6 +214,22 @@ fn the_kernels_of_auto_follow_the_processor() {
     }
 }
 
+/// A checkpoint belongs to its kernels: those of another command line could not replace it.
+#[test]
+fn a_run_resumes_with_its_own_kernels_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |words: &str| {
+        let line = format!(
+            "--algo hals -k 3 --max-iters 5 --resume {words} --input synthetic:planted,m=30,n=20,k=3 --checkpoint"
+        );
+        fednmf(0, &line).arg(dir.path().join("c.h5"))
+    };
+    let [first, second] = [0, 1].map(|at| ProductKernel::ALL[at].name());
+    run(&format!("--kernel {first}")).ok();
+    run(&format!("--kernel {second}")).refused(&["kernel"]);
+    run("--kernel auto").ok();
+}
+
 /// `--version` names the BLAS library, and the kernels of another one are refused.
 #[test]
 fn a_build_has_the_kernels_of_its_blas() {

@@ -35,6 +35,61 @@ fn page(path: &Path) -> String {
     text
 }
 
+/// Rows are compared on the entries that the run has seen, however the others are given.
+#[test]
+fn missing_entries_have_no_part_in_the_errors_of_rows() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let planted = |(i, j): (usize, usize)| 1.0 + ((3 * i + 5 * j + i * j) % 7) as f64;
+    let hidden = |i: usize, j: usize| (i * i + j) % (2 + i % 5) == 0;
+    for (name, given) in [("nan.npy", f64::NAN), ("zero.npy", 0.0), ("marked.npy", 500.0)] {
+        save_npy(
+            &at(name),
+            &Array2::from_shape_fn((40, 30), |(i, j)| if hidden(i, j) { given } else { planted((i, j)) }),
+        );
+    }
+    save_npy(&at("marks.npy"), &Array2::from_shape_fn((40, 30), |(i, j)| f64::from(u8::from(hidden(i, j)))));
+    let mut first: Option<Vec<String>> = None;
+    for (name, missing) in [
+        ("nan.npy", "nan".into()),
+        ("zero.npy", "zero-unobserved".into()),
+        ("marked.npy", at("marks.npy").display().to_string()),
+    ] {
+        for ranks in [0, 2] {
+            let (html, trace) = (at(&format!("{name}-{ranks}.html")), at(&format!("{name}-{ranks}.jsonl")));
+            let run =
+                fednmf(ranks, &format!("--algo hals --seed 3 -k 3 --max-iters 30 --quiet --missing {missing} --input"));
+            run.arg(at(name))
+                .arg("--report")
+                .arg(&html)
+                .arg("--trace")
+                .arg(&trace)
+                .arg("--output")
+                .arg(at("f.h5"))
+                .ok();
+            let again = at("again.html");
+            fednmf(0, "report").arg(&trace).arg("--output").arg(&again).run();
+            for page in [&html, &again].map(|path| page(path)) {
+                let shown =
+                    |text: &str| ["best: row", "median: row", "worst: row"].iter().any(|word| text.starts_with(word));
+                let rows: Vec<String> = page
+                    .split("<desc>")
+                    .skip(1)
+                    .filter_map(|rest| rest.split("</desc>").next())
+                    .map(String::from)
+                    .collect();
+                let rows: Vec<String> = rows
+                    .into_iter()
+                    .flat_map(|rows| rows.split("; ").map(String::from).collect::<Vec<_>>())
+                    .filter(|row| shown(row))
+                    .collect();
+                assert!(rows.len() >= 6, "{rows:?}");
+                assert_eq!(first.get_or_insert_with(|| rows.clone()), &rows, "{name} on {ranks} ranks");
+            }
+        }
+    }
+}
+
 /// What axe checks in a browser and this test can: language, landmark, headings in order, unique names, labelled tables.
 fn readable_aloud(document: &roxmltree::Document<'_>) {
     let all = |name: &'static str| document.descendants().filter(move |node| node.tag_name().name() == name);

@@ -101,15 +101,20 @@ fn choices(planned: &Planned, decisions: &[Decision], progress: &mut Progress) {
     }
 }
 
+/// Seconds of a run that are shown even if notes are not.
+const LONG: f64 = 60.0;
+
 /// Says how long a run of many slow steps may take.
 pub fn duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Progress) {
     if let Some(Forecast { seconds, what }) = forecast {
-        progress.note(&format!(
+        let all = seconds * iterations as f64;
+        let text = format!(
             "{what} {} an iteration and {} for {}, as measured here",
             about(seconds),
-            about(seconds * iterations as f64),
+            about(all),
             counted(iterations, "iteration", "iterations"),
-        ));
+        );
+        if all > LONG { progress.warn(&text) } else { progress.note(&text) }
     }
 }
 
@@ -148,11 +153,19 @@ fn unobserved(decisions: &[Decision], progress: &mut Progress) {
 fn held_out(planned: &Planned, decisions: &[Decision], (m, n): (usize, usize), progress: &mut Progress) {
     let Some(group) = planned.method.groups().missing.filter(|group| group.holdout > 0.0) else { return };
     let held = decisions.iter().find_map(|decision| match *decision {
-        Decision::HeldOut(entries) => Some(entries),
+        Decision::HeldOut { entries, above_zero } => Some((entries, above_zero)),
         _ => None,
     });
+    let Some((held, above_zero)) = held else { return };
+    if above_zero == 0.0 {
+        progress.warn(&format!(
+            "--holdout {}: all {held} held-out entries are zeros, so the held-out error says nothing of the others; hold out a \
+             larger share",
+            group.holdout
+        ));
+    }
     let entries = m as f64 * n as f64;
-    if let Some(held) = held.filter(|held| group.missing == Missing::None && *held < 0.5 * group.holdout * entries) {
+    if group.missing == Missing::None && held < 0.5 * group.holdout * entries {
         progress.note(&format!(
             "--holdout {}: {held} entries are held out, the share {:.2e}: of sparse data at most about as many as it has \
              nonzeros",

@@ -21,6 +21,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub struct Progress {
     to: To,
     total: Option<usize>,
+    /// The limit in seconds, counted from the first iteration that was shown.
+    limit: Option<f64>,
     /// The first iteration that was shown, and its seconds. Rates count from there, also after a resume.
     first: Option<(usize, f64)>,
     /// The last evaluation.
@@ -48,7 +50,13 @@ impl Progress {
         } else {
             To::Log { start: Instant::now(), pace: Pace::default() }
         };
-        Progress { to, total: total_iterations, first: None, measures: Vec::new(), warns: enabled }
+        Progress { to, total: total_iterations, limit: None, first: None, measures: Vec::new(), warns: enabled }
+    }
+
+    /// With a limit in seconds, for the remaining time.
+    #[must_use]
+    pub fn within(self, limit: Option<f64>) -> Self {
+        Progress { limit, ..self }
     }
 
     /// As [`Progress::new`], but `quiet` leaves only the warnings.
@@ -80,7 +88,7 @@ impl Progress {
         match &mut self.to {
             To::Nothing => {}
             To::Terminal(bar) => {
-                let statistics = statistics(iter, self.total, seconds, first, &self.measures);
+                let statistics = statistics(iter, (self.total, self.limit), seconds, first, &self.measures);
                 match self.total {
                     Some(total) => count(bar, iter, total, statistics),
                     None => bar.set_message(format!("iteration {iter}{statistics}")),
@@ -88,7 +96,10 @@ impl Progress {
             }
             To::Log { start, pace } => {
                 let of = self.total.map_or_else(String::new, |total| format!("/{total}"));
-                let line = format!("iteration {iter}{of}{}", statistics(iter, self.total, seconds, first, measures));
+                let line = format!(
+                    "iteration {iter}{of}{}",
+                    statistics(iter, (self.total, self.limit), seconds, first, measures)
+                );
                 let gap = match evaluated {
                     true if pace.evaluations < UNTHROTTLED => Duration::ZERO,
                     true => SPARSE,
@@ -200,7 +211,7 @@ impl Pace {
 /// `  F1 0.9342  relative error 0.5123  1.20 s  16.3 iterations/s  5 s left`, as far as it is known.
 fn statistics(
     iter: usize,
-    total: Option<usize>,
+    (total, limit): (Option<usize>, Option<f64>),
     seconds: f64,
     first: (usize, f64),
     measures: &[(Measure, f64)],
@@ -210,9 +221,9 @@ fn statistics(
     let known = rate.is_finite() && rate > 0.0;
     let places = if rate < 10.0 { 2 } else { usize::from(rate < 100.0) };
     let speed = if known { format!("  {rate:.places$} iterations/s") } else { String::new() };
-    let left = total
-        .filter(|&total| known && total > iter)
-        .map_or_else(String::new, |total| format!("  {} left", duration((total - iter) as f64 / rate)));
+    let in_iterations = total.filter(|&total| known && total > iter).map(|total| (total - iter) as f64 / rate);
+    let left = in_iterations.map(|left| left.min((first.1 + limit.unwrap_or(f64::INFINITY) - seconds).max(0.0)));
+    let left = left.map_or_else(String::new, |left| format!("  {} left", duration(left)));
     format!("{measures}  {seconds:.2} s{speed}{left}")
 }
 
@@ -286,9 +297,11 @@ mod tests {
 
     #[test]
     fn rate_and_time_left_count_from_the_first_line() {
-        let text = statistics(70, Some(100), 6.0, (50, 2.0), &[(Measure::F1, 0.75), (Measure::RelativeError, 0.25)]);
+        let text =
+            statistics(70, (Some(100), None), 6.0, (50, 2.0), &[(Measure::F1, 0.75), (Measure::RelativeError, 0.25)]);
         assert_eq!(text, "  F1 0.7500  relative error 0.2500  6.00 s  5.00 iterations/s  6 s left");
-        assert_eq!(statistics(50, None, 2.0, (50, 2.0), &[]), "  2.00 s");
+        assert_eq!(statistics(50, (None, None), 2.0, (50, 2.0), &[]), "  2.00 s");
+        assert!(statistics(70, (Some(100), Some(5.0)), 6.0, (50, 2.0), &[]).ends_with("  1 s left"));
         assert_eq!([59.0, 200.0, 18_420.0].map(duration), ["59 s", "3 min 20 s", "5 h 07 min"]);
     }
 

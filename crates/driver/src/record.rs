@@ -57,7 +57,7 @@ pub fn fields(decision: &Decision) -> Vec<(&'static str, Value)> {
         Decision::Listed(Listed::Observed) => one("listed", "observed".into()),
         Decision::Listed(Listed::Missing) => one("listed", "missing".into()),
         Decision::Observed(entries) => one("observed_entries", entries.into()),
-        Decision::HeldOut(entries) => one(HELD_OUT, entries.into()),
+        Decision::HeldOut { entries, .. } => one(HELD_OUT, entries.into()),
         Decision::Unobserved { rows, columns } => {
             vec![("unobserved_rows", rows.into()), ("unobserved_columns", columns.into())]
         }

@@ -14,6 +14,7 @@ use fednmf_files::output::matrices;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::{InputSpec, names};
 use fednmf_linalg::{Block, ContiguousMut, Real};
+use fednmf_methods::parameters::Missing as MissingEntries;
 use fednmf_privacy::Public;
 use fednmf_report as report;
 use fednmf_report::{Display, History, Lines, Run, Sample};
@@ -38,7 +39,29 @@ pub fn sample_of<T: Real>(
 ) -> SharedResult<Option<Sample>> {
     let report = planned.outputs.report.as_ref().zip(planned.lines).filter(|_| !planned.is_private());
     let Some(((_, display), lines)) = report else { return Ok(None) };
-    sample(lines, display.rows, loaded, comm).map(Some)
+    let mut sample = sample(lines, display.rows, loaded, comm)?;
+    if planned.method.groups().missing.is_some_and(|group| group.missing == MissingEntries::ZeroUnobserved) {
+        hide_zeros(&mut sample);
+    }
+    Ok(Some(sample))
+}
+
+/// Marks the zeros of a sample as missing.
+pub fn hide_zeros(sample: &mut Sample) {
+    sample.values.mapv_inplace(|x| if x == 0.0 { f64::NAN } else { x });
+}
+
+/// Marks the entries of a sample at these places as missing; a rank knows those in its rows. Collective.
+pub fn hide_marked(sample: &mut Sample, marks: &[(usize, usize)], comm: &Communicator) {
+    let mut hidden = Array2::zeros(sample.values.raw_dim());
+    for &(i, j) in marks {
+        let (line, entry) = if sample.lines == Lines::Rows { (i, j) } else { (j, i) };
+        if let Some(shown) = sample.at.iter().position(|at| *at == line) {
+            hidden[[shown, entry]] = 1.0;
+        }
+    }
+    comm.sum(SAMPLE, hidden.row_major_mut());
+    sample.values.zip_mut_with(&hidden, |x, hidden| *x = if *hidden > 0.0 { f64::NAN } else { *x });
 }
 
 /// Lines of the matrix from which a report chooses `shown`, assembled from all ranks' blocks or panels. Collective.

@@ -130,14 +130,14 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     let shape = data.shape;
     let hosted = loaded.planned.is_private().then(|| loaded.hosted(comm.rank()));
     let public = hosted.is_none().then(|| annotate(&loaded.planned, data.shape, None, comm)).transpose()?;
-    let sample = report::sample_of(&loaded.planned, &mut loaded.data, comm)?;
+    let mut sample = report::sample_of(&loaded.planned, &mut loaded.data, comm)?;
     let mut identity = identity::of(&loaded.planned, &loaded.data);
     let fingerprints = identity::fingerprints(&loaded.planned, &loaded.data, comm.rank());
     let protects = budget::scope(&loaded.planned, comm, &loaded.data.cuts);
     let view = loaded.view.take().map(|file| view::Viewing::new(file, comm, &loaded.planned, &loaded.data));
     let Loaded { planned, data: matrix, mut progress, .. } = loaded;
     let building = Instant::now();
-    let (mut algorithm, marks) = build(&planned, matrix, comm)?;
+    let (mut algorithm, marks) = build(&planned, matrix, sample.as_mut(), comm)?;
     let building = building.elapsed().as_secs_f64();
     let one_party = is_one_party(&planned, &*algorithm, comm);
     let private_factor = hosted.is_some() && !one_party && has_private_factor(&*algorithm, comm);
@@ -155,6 +155,7 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     identity.extend(left_out.clone());
     identity.extend(nonce::identity(planned.nonce.as_ref(), comm));
     identity.extend(record::identifying(&decisions));
+    identity.insert(kernels::USED.into(), kernels::names(planned.kernels));
     if let Some((releases, unit)) = algorithm.private_releases_mut().zip(planned.description().protects()) {
         releases.protect(unit.of_input(planned.input.transpose));
     }
@@ -183,7 +184,6 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     let notes = budget::reserve(&planned, comm, protects.as_ref(), algorithm.private_releases_mut())?;
     progress.notes(&notes);
     let trace = open_trace(&planned, comm, trajectory.iteration, &start)?;
-    identity.insert(kernels::USED.into(), kernels::names(planned.kernels));
     let checkpoint = planned.spec.checkpoint.as_ref().map(|path| Checkpoint::new(path));
     let mut sums = comm.agree_on_error(SumRecord::begin(&planned, trajectory.iteration, comm))?;
     if let Some(sums) = &mut sums {
@@ -205,7 +205,7 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
         leading: planned.measure(),
         signals: Some(signals),
         trace,
-        progress,
+        progress: progress.within(planned.spec.time_limit),
         checkpointer: Checkpointer::new(comm, checkpoint, identity, planned.spec.checkpoint_every, remembers)
             .with_fingerprints(fingerprints)
             .with_options(options)
@@ -295,10 +295,12 @@ fn warn_of_run<T: Real>(
     Ok(())
 }
 
-/// Builds the method; with the checksum of the marks of `--missing FILE`. Collective.
+/// Builds the method; with the checksum of the marks of `--missing FILE`, whose entries are missing in the report's sample too.
+/// Collective.
 fn build<T: Precision>(
     planned: &Planned,
     data: fednmf_data::Loaded<T>,
+    sample: Option<&mut Sample>,
     comm: &Communicator,
 ) -> SharedResult<(Box<dyn Algorithm<T>>, Option<u64>)> {
     let spec = &planned.spec;
@@ -319,6 +321,9 @@ fn build<T: Precision>(
     let marks = marks.map(|path| missing::read(path, shape, &names, &data.cuts, comm)).transpose()?;
     if let (Some(marks), Some(divisor)) = (&marks, data.divisor) {
         missing::check_largest(marks, &data, divisor, comm)?;
+    }
+    if let (Some(marks), Some(sample)) = (&marks, sample) {
+        report::hide_marked(sample, &marks.places.rows, comm);
     }
     let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();
     let problem = Problem {

@@ -45,8 +45,8 @@ pub enum Decision {
     Listed(Listed),
     /// Number of entries that the factors are fitted to.
     Observed(f64),
-    /// Number of held-out entries.
-    HeldOut(f64),
+    /// Number of held-out entries, and of those above zero.
+    HeldOut { entries: f64, above_zero: f64 },
     /// Numbers of rows and of columns without an observed entry.
     Unobserved { rows: f64, columns: f64 },
     /// Maximum number of releases.

@@ -278,7 +278,10 @@ pub fn verify(text: &str, expected: Option<&str>) -> Result<Verified> {
             }
         };
         if one.number != sent.len() as u64 {
-            return Err(at(number, "a message is missing before it"));
+            return Err(at(
+                number,
+                "its number does not follow that of the message before it: a line was changed, removed or added",
+            ));
         }
         sent.push(one);
     }

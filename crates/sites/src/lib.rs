@@ -32,6 +32,6 @@ pub use self::link::{Config, abort, refuse};
 pub use self::proxy::Address;
 pub use self::signed::Signed;
 pub use self::site_log::{
-    Binary, BudgetState, Event, LogEntry, SiteLog, VerifiedLog, digest_of, file_digest, read as read_log,
+    Binary, BudgetState, Event, LogEntry, SiteLog, VerifiedLog, digest_of, file_digest, never_falls, read as read_log,
 };
 pub use self::tls::{Authority, Identity, Unsigned};

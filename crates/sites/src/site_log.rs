@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::file_lock::{FileLock, lock_of};
+use fednmf_privacy::dp::round_up_text;
 use fednmf_privacy::transcript::{Subject, hex};
 
 use super::signed::{Signed, digest};
@@ -66,9 +67,21 @@ pub enum Event {
         keys: Vec<String>,
     },
     /// Results were released.
-    Release { by: String, results: BTreeMap<String, String> },
+    Release {
+        by: String,
+        /// Logs of earlier versions do not name it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<String>,
+        results: BTreeMap<String, String>,
+    },
     /// Somebody refused to release results.
-    Withhold { by: String, reason: String, results: BTreeMap<String, String> },
+    Withhold {
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<String>,
+        reason: String,
+        results: BTreeMap<String, String>,
+    },
 }
 
 impl fmt::Display for Event {
@@ -76,6 +89,7 @@ impl fmt::Display for Event {
         let spent = |budget: &Option<BudgetState>| {
             budget.map_or_else(String::new, |b| format!(", epsilon {:.6} of {} spent", b.epsilon, b.limit))
         };
+        let of = |run: &Option<String>| run.as_ref().map(|run| format!(" {run}")).unwrap_or_default();
         let names = |results: &BTreeMap<String, String>| results.keys().cloned().collect::<Vec<_>>().join(", ");
         match self {
             Event::Begin { run, method, sites, policy, proposal, approved_by, parameters, budget, binary } => {
@@ -95,8 +109,10 @@ impl fmt::Display for Event {
                 let keys = if keys.is_empty() { String::new() } else { format!(", for {}", keys.join(", ")) };
                 write!(f, "hold {run}: {}{keys}", names(results))
             }
-            Event::Release { by, results } => write!(f, "release by {by}: {}", names(results)),
-            Event::Withhold { by, reason, results } => write!(f, "withhold by {by}: {}: {reason}", names(results)),
+            Event::Release { by, run, results } => write!(f, "release{} by {by}: {}", of(run), names(results)),
+            Event::Withhold { by, run, reason, results } => {
+                write!(f, "withhold{} by {by}: {}: {reason}", of(run), names(results))
+            }
         }
     }
 }
@@ -107,6 +123,37 @@ pub struct BudgetState {
     pub epsilon: f64,
     pub delta: f64,
     pub limit: f64,
+}
+
+/// What was spent is the same within this relative distance.
+const SAME: f64 = 1e-9;
+
+/// Checks that what all runs have spent never falls from entry to entry, up to `now`, the state of the budget `named` so: a file can
+/// be put back together with its key.
+///
+/// # Errors
+/// If it falls; the error names both places.
+pub fn never_falls(entries: &[LogEntry], (named, now): (&str, BudgetState)) -> Result<()> {
+    let states = entries.iter().filter_map(|entry| match &entry.event {
+        Event::Begin { budget: Some(state), .. } | Event::End { budget: Some(state), .. } => {
+            Some((format!("entry {} of the log", entry.number), *state))
+        }
+        _ => None,
+    });
+    let states: Vec<(String, BudgetState)> = states.chain([(named.to_string(), now)]).collect();
+    let exceeds = |before: f64, after: f64| before > after * (1.0 + SAME);
+    let falls = |pair: &&[(String, BudgetState)]| {
+        exceeds(pair[0].1.epsilon, pair[1].1.epsilon) || exceeds(pair[0].1.delta, pair[1].1.delta)
+    };
+    match states.windows(2).find(falls) {
+        Some([(before, most), (after, less)]) => Err(Error::failed(format!(
+            "{before} has a budget with epsilon {} spent, and {after} one with {}: an earlier file was put back, or these are of \
+             other data",
+            round_up_text(most.epsilon),
+            round_up_text(less.epsilon)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The program that ran.
@@ -273,6 +320,25 @@ mod tests {
 
     fn ended(run: &str) -> Event {
         Event::End { run: run.into(), outcome: "done".into(), budget: None }
+    }
+
+    #[test]
+    fn a_budget_that_was_put_back_and_spent_again_is_noticed() {
+        let of = |epsilon: f64| BudgetState { epsilon, delta: 1e-5, limit: 4.0 };
+        let spent = |epsilons: &[f64], now: f64| {
+            let entry = |(number, epsilon): (usize, &f64)| {
+                let event = Event::End { run: "one".into(), outcome: "done".into(), budget: Some(of(*epsilon)) };
+                LogEntry { fednmf_site_log: VERSION, number, time: String::new(), event }
+            };
+            let entries: Vec<LogEntry> = epsilons.iter().enumerate().map(entry).collect();
+            never_falls(&entries, ("--budget", of(now))).map_err(|e| e.message)
+        };
+        assert_eq!(spent(&[0.0, 1.0, 1.0, 1.4], 1.4), Ok(()));
+        let restored = spent(&[0.0, 1.0], 0.5).unwrap_err();
+        assert!(restored.starts_with("entry 1 of the log has a budget with epsilon 1"), "{restored}");
+        // The file at the end has as much as the log once said.
+        let found = spent(&[0.0, 1.0, 0.0, 1.0], 1.0).unwrap_err();
+        assert!(found.contains("entry 2"), "{found}");
     }
 
     #[test]

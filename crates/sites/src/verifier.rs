@@ -469,7 +469,7 @@ mod tests {
         let path = ca.file("log.jsonl");
         let add = |certificate: &str, crl: Option<&PathBuf>| {
             let log = SiteLog::open(&path, "a", ca.identity(certificate, crl))?;
-            log.add("now".into(), Event::Release { by: "x".into(), results: BTreeMap::new() })
+            log.add("now".into(), Event::Release { by: "x".into(), run: None, results: BTreeMap::new() })
         };
         for certificate in ["old", "new"] {
             add(certificate, Some(&list)).unwrap();

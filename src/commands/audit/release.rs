@@ -56,7 +56,7 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
     let results = hold::digests(&args.held, keys.as_ref())?;
     let entries = log.entries()?;
     let held = entries.iter().rev().find_map(|entry| match &entry.event {
-        Event::Hold { run, results: held, .. } if *held == results => Some(run),
+        Event::Hold { run, results: held, .. } if *held == results => Some(run.clone()),
         _ => None,
     });
     let held = held.ok_or_else(|| {
@@ -69,7 +69,7 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
         ))
     })?;
     let approved = |event: &Event| match event {
-        Event::Begin { run, approved_by: Some(by), .. } if run == held => {
+        Event::Begin { run, approved_by: Some(by), .. } if *run == held => {
             address(by).eq_ignore_ascii_case(address(&args.by))
         }
         _ => false,
@@ -81,7 +81,7 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
         )));
     }
     let refusal = entries.iter().find_map(|entry| match &entry.event {
-        Event::Withhold { by, reason, results: refused } if *refused == results => Some((by, &entry.time, reason)),
+        Event::Withhold { by, reason, results: refused, .. } if *refused == results => Some((by, &entry.time, reason)),
         _ => None,
     });
     if let Some((by, time, reason)) = refusal {
@@ -89,12 +89,12 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
     }
     if let Some(reason) = &args.refuse {
         let reason = reason.clone();
-        log.add(attributes::now(), Event::Withhold { by: args.by.clone(), reason, results })?;
+        log.add(attributes::now(), Event::Withhold { by: args.by.clone(), run: Some(held), reason, results })?;
         print_line(&format!("{}: refused; the results stay there until you delete them", args.held.display()))?;
         return Ok(EXIT_DONE);
     }
     // The log has the release before anybody has the results.
-    log.add(attributes::now(), Event::Release { by: args.by.clone(), results })?;
+    log.add(attributes::now(), Event::Release { by: args.by.clone(), run: Some(held), results })?;
     for path in hold::take_out(&args.held, keys.as_ref())? {
         print_line(&path.display().to_string())?;
     }

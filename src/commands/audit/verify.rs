@@ -22,13 +22,10 @@ use fednmf_privacy::transcript::Subject;
 use fednmf_privacy::transcript::{Agreed, Verified};
 use fednmf_privacy::{BudgetFile, Protection};
 #[cfg(feature = "sites")]
-use fednmf_sites::{Authority, Event, VerifiedLog, read_log};
+use fednmf_sites::{Authority, BudgetState, VerifiedLog, never_falls, read_log};
 
 use crate::commands::list;
 
-/// What was spent is the same within this relative distance.
-#[cfg(feature = "sites")]
-const SAME: f64 = 1e-9;
 /// The names of an agreed list that are shown.
 const SHOWN: usize = 20;
 
@@ -170,32 +167,11 @@ fn describe_log(text: &mut String, path: &Path, log: &VerifiedLog) {
     }
 }
 
-/// Checks that what the log says was spent never falls, up to the budget: a file can be put back together with its key.
+/// Checks that what the log says was spent never falls, up to the budget.
 #[cfg(feature = "sites")]
 fn spent_at_least(log: &VerifiedLog, budget: &BudgetFile) -> Result<()> {
-    let states = log.entries.iter().filter_map(|entry| match &entry.event {
-        Event::Begin { budget: Some(state), .. } | Event::End { budget: Some(state), .. } => {
-            Some((format!("entry {}", entry.number), state.epsilon, state.delta))
-        }
-        _ => None,
-    });
     let (epsilon, delta) = budget.spent();
-    never_falls(&states.chain([("--budget".to_string(), epsilon, delta)]).collect::<Vec<_>>())
-}
-
-/// Checks that epsilon and delta never fall.
-#[cfg(feature = "sites")]
-fn never_falls(spent: &[(String, f64, f64)]) -> Result<()> {
-    let exceeds = |before: f64, after: f64| before > after * (1.0 + SAME);
-    match spent.windows(2).find(|pair| exceeds(pair[0].1, pair[1].1) || exceeds(pair[0].2, pair[1].2)) {
-        Some([(before, most, _), (after, less, _)]) => Err(Error::failed(format!(
-            "{before} has a budget with epsilon {} spent, and {after} one with {}: an earlier file was put back, or these are of \
-             other data",
-            round_up_text(*most),
-            round_up_text(*less)
-        ))),
-        _ => Ok(()),
-    }
+    never_falls(&log.entries, ("--budget", BudgetState { epsilon, delta, limit: budget.limit }))
 }
 
 /// Kind, payload and protection of messages; how many, and their bytes.
@@ -305,21 +281,4 @@ fn as_json(path: &Path, verified: &Verified, sums: &Sums, checked: bool) -> Valu
            "begun": begun(verified), "nonce": verified.heading.nonce, "proposal": verified.heading.proposal,
            "policy": verified.heading.policy, "agreed": verified.agreed, "failed": verified.failed,
            "epsilon_spent": verified.spent.as_ref().map(|spent| spent.epsilon), "sent": rows})
-}
-
-#[cfg(all(test, feature = "sites"))]
-mod tests {
-    use super::never_falls;
-
-    #[test]
-    fn a_budget_that_was_put_back_and_spent_again_is_noticed() {
-        let spent = |epsilons: &[f64]| {
-            let all = epsilons.iter().enumerate().map(|(at, epsilon)| (format!("entry {at}"), *epsilon, 1e-5));
-            never_falls(&all.collect::<Vec<_>>()).map_err(|e| e.message)
-        };
-        assert_eq!(spent(&[0.0, 1.0, 1.0, 1.4, 1.4]), Ok(()));
-        // The file at the end has as much as the log once said.
-        let found = spent(&[0.0, 1.0, 0.0, 1.0, 1.0]).unwrap_err();
-        assert!(found.starts_with("entry 1 has a budget with epsilon 1") && found.contains("entry 2"), "{found}");
-    }
 }

@@ -180,8 +180,11 @@ impl<'a> Sent<'a> {
             kind if kind == data::LARGEST_ENTRY.kind => self.run.is("scale", "max"),
             kind if kind == data::NAME_DIGESTS.kind => self.run.is("common_columns", true),
             kind if kind == data::NAMES.kind => names,
-            kind if kind == OUTPUT.kind => output,
-            kind if kind == CHECKPOINT.kind => self.run.is("checkpoint", "given"),
+            // From masked sums each site computes all of the shared factor.
+            kind if kind == OUTPUT.kind => output && (!self.masked || w.payload != OUTPUT.payload),
+            kind if kind == CHECKPOINT.kind => {
+                self.run.is("checkpoint", "given") && (!self.masked || w.payload != CHECKPOINT.payload)
+            }
             kind if kind == dp::MESSAGES.kind => self.noised && self.method.sends(kind),
             kind => self.method.sends(kind),
         };

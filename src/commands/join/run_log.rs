@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 
-use fednmf_base::error::{EXIT_INPUT, EXIT_REQUEUE, Result};
+use fednmf_base::error::{EXIT_INPUT, EXIT_REQUEUE, Error, Result};
 use fednmf_base::failure::at_failure;
 use fednmf_driver::budget;
 use fednmf_files::PARTY;
 use fednmf_files::output::attributes;
-use fednmf_sites::{Binary, BudgetState, Event, Signed, SiteLog, Sites};
+use fednmf_sites::{Binary, BudgetState, Event, Signed, SiteLog, Sites, never_falls};
 
 use super::agreement::Agreement;
 use super::hold::PutAside;
@@ -35,6 +35,7 @@ impl RunLog {
         let budget =
             budget.map(|budget| PathBuf::from(budget.path.display().to_string().replace(PARTY, &rank.to_string())));
         let record = Record { log, run: sites.run().into(), budget };
+        record.check_budget()?;
         record.add(Event::Begin {
             run: record.run.clone(),
             method: work.description().name.into(),
@@ -83,6 +84,18 @@ impl Record {
 
     fn add(&self, event: Event) -> Result<()> {
         self.log.add(attributes::now(), event)
+    }
+
+    /// Checks that no earlier copy of the budget was put back.
+    fn check_budget(&self) -> Result<()> {
+        let Some(path) = &self.budget else { return Ok(()) };
+        let now = self.budget()?.unwrap_or(BudgetState { epsilon: 0.0, delta: 0.0, limit: 0.0 });
+        never_falls(&self.log.entries()?, (&format!("--budget {}", path.display()), now)).map_err(|e| {
+            Error::input(format!(
+                "{}. Put back the budget and its key as they were after the last run in the log; a log belongs to one budget",
+                e.message
+            ))
+        })
     }
 
     /// What all runs on the data have spent by now.

@@ -200,7 +200,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     };
     let choice = comm.agree_on_error(choice.map_err(Error::from))?;
     let consensus = choice.as_ref().filter(|_| number == 0);
-    let consensus = consensus.map(|choice| consensus::make(&sweep, choice.k, &loaded, &group)).transpose();
+    let consensus = consensus.map(|choice| consensus::make(&sweep, choice.of_consensus(), &loaded, &group)).transpose();
     let consensus = comm.agree_on_error(consensus.map_err(Error::from))?;
     let divisor = loaded.divisor.filter(|_| sweep.input.binarize.is_none());
     drop(loaded);

@@ -27,7 +27,7 @@ pub struct Summary<'a> {
     pub sweep: &'a Sweep<'a>,
     pub points: &'a [Point],
     pub choice: Option<Choice>,
-    /// The consensus of the runs with the chosen k.
+    /// The consensus of the runs with the k to interpret, or else the recommended one.
     pub consensus: Option<Consensus>,
     /// The number by which `--scale` divided the entries.
     pub divisor: Option<f64>,
@@ -80,8 +80,9 @@ impl Summary<'_> {
         let held_out = self.points.iter().find(|point| point.heldout.is_some());
         json!({
             "points": self.points, "heldout_measure": held_out.map(|point| point.heldout_measure().key()),
-            "recommended": choice.map(|c| c.k), "reasons": choice.map(|c| &c.reasons),
-            "warnings": choice.map(|c| &c.warnings), "recommendation": self.recommendation(),
+            "recommended": choice.map(|c| c.k), "for_prediction": choice.and_then(|c| c.prediction),
+            "for_interpretation": choice.and_then(|c| c.interpretation), "reasons": choice.map_or_else(|| vec![self.nothing_chosen().to_string()], |c| c.reasons.clone()),
+            "warnings": self.warnings(), "recommendation": self.recommendation(),
             "resample": self.sweep.args.resample, "criterion": self.sweep.args.criterion, "consensus": self.consensus,
             "next_command": self.next(), "scale_divisor": self.divisor,
         })
@@ -108,9 +109,13 @@ impl Summary<'_> {
     fn reasons(&self) -> String {
         match &self.choice {
             Some(choice) => format!("k = {}. {}", choice.k, choice.explanation()),
-            None if self.sweep.args.criterion.is_some() => "none: no k is stable.".to_string(),
-            None => "none: nothing was held out, and no k is stable.".to_string(),
+            None => format!("none: {}.", self.nothing_chosen()),
         }
+    }
+
+    /// Why no k is recommended.
+    fn nothing_chosen(&self) -> &'static str {
+        if self.sweep.args.criterion.is_some() { "no k is stable" } else { "nothing was held out, and no k is stable" }
     }
 
     fn warnings(&self) -> &[String] {
@@ -202,7 +207,7 @@ impl Summary<'_> {
         add(missing);
         add(transpose);
         add(&prepared);
-        if let Some(consensus) = self.consensus.as_ref().filter(|_| !method.description().keeps_zeros) {
+        if let Some(consensus) = self.consensus.as_ref().filter(|of| of.k == k && !method.description().keeps_zeros) {
             add(&["--init", &consensus.file.display().to_string()]);
         }
         add(&["--output", &format!("factors-k{k}.h5")]);

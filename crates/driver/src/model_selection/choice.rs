@@ -107,6 +107,11 @@ impl Point {
 }
 
 impl Choice {
+    /// The k whose consensus is worth reading: components on which runs do not agree have no mean.
+    pub fn of_consensus(&self) -> usize {
+        self.interpretation.unwrap_or(self.k)
+    }
+
     /// The reasons as sentences.
     pub fn explanation(&self) -> String {
         let sentence = |reason: &String| {
@@ -151,6 +156,12 @@ fn overfitted(point: &Point) -> Option<String> {
 pub(super) fn recommended(chosen: Chosen<'_>, points: &[Point], most: usize) -> Choice {
     let Chosen { point: chosen, reasons, best, mut warnings, prediction, interpretation } = chosen;
     warnings.extend(points.iter().filter_map(overfitted));
+    let held_out = points.iter().flat_map(|point| &point.heldout_of_runs);
+    if held_out.clone().next().is_some() && held_out.copied().all(|error| error == 0.0) {
+        warnings.push(
+            "all held-out entries are zeros, so the held-out error says nothing of the others; hold out more".into(),
+        );
+    }
     match points {
         [_] => warnings.push(format!("only k = {} was tried: it takes several to choose from", chosen.k)),
         [first, .., last] => {
@@ -432,6 +443,15 @@ mod tests {
         let recommended = warned([1.0, 40.0, 1.1, 0.9, 1.2]);
         assert!(recommended.iter().any(|text| text.contains("k = 3, a run has 36 times")), "{recommended:?}");
         assert!(!warned([1.0, 3.0, 1.1, 0.9, 1.2]).iter().any(|text| text.contains("times the held-out error")));
+    }
+
+    #[test]
+    fn held_out_zeros_are_named() {
+        let of = |k, error| Point { heldout_of_runs: vec![error; 3], ..point(k, Some((error, 0.0)), 0.9) };
+        let named = |errors: [f64; 2]| {
+            recommended_warnings(&[of(2, errors[0]), of(3, errors[1])]).iter().any(|text| text.contains("are zeros"))
+        };
+        assert!(named([0.0, 0.0]) && !named([0.0, 0.1]) && !named([1.0, 1.0]));
     }
 
     fn recommended_warnings(points: &[Point]) -> Vec<String> {

@@ -17,6 +17,15 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
     read(path, dataset).map(|(names, _)| names).unwrap_or_default()
 }
 
+/// Whether the format says which side of the matrix are the observations: AnnData, 10x, loom, BIOM.
+pub fn has_observations(path: &str) -> bool {
+    File::open(path).is_ok_and(|file| {
+        ["obs", "matrix"].iter().any(|name| file.link_exists(name))
+            || tenx_group(&file, None).is_some()
+            || is_biom(&file)
+    })
+}
+
 /// The names, and which lists of names cannot be read, if all are in the file itself: others would be read from a file that was
 /// not named.
 fn read(path: &str, dataset: Option<&str>) -> Result<(Names, Vec<String>)> {
@@ -428,6 +437,14 @@ mod tests {
         let names = of_input(&InputSpec::parse(&file("counts-10x.h5")).unwrap());
         assert_eq!(names.columns.map(|n| n[7].clone()), Some("cell-7".into()));
         assert!(names.turned);
+        // Where nothing says so, the observations are the rows as they are factorised.
+        for name in ["table.h5", "table.txt", "counts.mtx"] {
+            let mut spec = InputSpec::parse(&file(name)).unwrap();
+            for transpose in [false, true] {
+                spec.transpose = transpose;
+                assert!(!of_input(&spec).turned, "{name}");
+            }
+        }
         assert_eq!(of_input(&InputSpec::parse(&file("counts.mtx")).unwrap()), Names::default());
     }
 }

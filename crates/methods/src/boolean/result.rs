@@ -166,23 +166,12 @@ impl<T: Real> Outcome<T> {
         ]
     }
 
-    /// The pieces of the output: the shared `V` (n × k), and each party's own `U` (rows × k).
-    pub fn factors(&self, clients: &[Client<T>], comm: &PartyCommunicator) -> Vec<Piece<'_, T>> {
-        pieces(clients, comm, &self.v, self.u.iter())
+    /// The pieces of the output: the shared `V` (n × k), which all ranks know, and each party's own `U` (rows × k).
+    pub fn factors(&self, clients: &[Client<T>]) -> Vec<Piece<'_, T>> {
+        let mut all = vec![Piece::shared("V", self.v.nrows(), 0, self.v.view())];
+        all.extend(clients.iter().zip(&self.u).map(|(client, u)| Piece::private("U", client.party, u.view())));
+        all
     }
-}
-
-/// The pieces of a shared `V`, which all ranks know and rank 0 contributes, and of each party's own `U`.
-fn pieces<'a, T: Real>(
-    clients: &[Client<T>],
-    comm: &PartyCommunicator,
-    v: &'a Array2<T>,
-    u: impl Iterator<Item = &'a Array2<T>>,
-) -> Vec<Piece<'a, T>> {
-    let rows = if comm.is_root() { v.nrows() } else { 0 };
-    let mut all = vec![Piece::shared("V", v.nrows(), 0, v.slice(ndarray::s![..rows, ..]))];
-    all.extend(clients.iter().zip(u).map(|(client, u)| Piece::private("U", client.party, u.view())));
-    all
 }
 
 fn write<T: Real>(bits: &Bits, out: &mut Array2<T>) {

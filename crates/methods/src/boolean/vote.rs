@@ -301,7 +301,7 @@ impl<T: Real, L: LocalFactorization<T>> Algorithm<T> for Vote<T, L> {
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        self.outcome.factors(&self.clients, &self.comm)
+        self.outcome.factors(&self.clients)
     }
 
     fn state(&self) -> State<'_, T> {

@@ -49,7 +49,7 @@ fednmf_base::parameters! {
         /// What --dp protects against replacement by any other: the whole data of a party, or a column. auto: the one that the method
         /// offers, a column for secure-hals and a party for all others
         pub dp_unit: Auto<ProtectedUnit> = Auto::Auto, "UNIT";
-        /// Budget of the whole run, split over its releases; the run stops before it is exceeded. auto: no budget, the noise is
+        /// The epsilon of the whole run, split over its releases; the run stops before it is exceeded. auto: no budget, the noise is
         /// that of --dp-noise
         pub epsilon: Auto<f64> = Auto::Auto, "X", auto(number(0.0, ANY));
         /// The delta beside --epsilon

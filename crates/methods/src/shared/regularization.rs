@@ -132,7 +132,8 @@ impl RegularizationParams {
         self.weight_on_v() > 0.0
     }
 
-    fn weight_on_v(&self) -> f64 {
+    /// The weight of the penalty on V.
+    pub fn weight_on_v(&self) -> f64 {
         match self.alpha_v {
             Weight::Same => self.alpha_u,
             Weight::Given(alpha) => alpha,

@@ -418,7 +418,7 @@ impl<T: Real> Algorithm<T> for FelbRun<T> {
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        self.outcome.factors(&self.clients, &self.comm)
+        self.outcome.factors(&self.clients)
     }
 
     fn state(&self) -> State<'_, T> {

@@ -35,6 +35,7 @@ pub struct Tally<T> {
     norm2: f64,
     observed: f64,
     held: f64,
+    held_above_zero: f64,
     /// Own row, column and value of each held-out entry.
     places: Vec<(u32, u32, T)>,
 }
@@ -97,7 +98,8 @@ impl<T: Real> Separated<T> {
         let (cols, absent_in_cols) = side(cols, of_cols.start, gone, false);
 
         let held = held_out(&rows, &absent_in_rows, only_stored);
-        let mut total = [absent_in_rows.len() as f64, held.len() as f64];
+        let above_zero = held.iter().filter(|(.., x)| *x > T::zero()).count();
+        let mut total = [absent_in_rows.len() as f64, held.len() as f64, above_zero as f64];
         comm.sum(STATISTICS, &mut total);
         if args.holdout > 0.0 && total[1] == 0.0 {
             return Err(Error::input(format!(
@@ -123,7 +125,8 @@ impl<T: Real> Separated<T> {
         (0..block.shape().0).for_each(|a| each(block, a, |_, x| sums[0] += x.as_f64()));
         comm.sum(STATISTICS, &mut sums);
         let observed = if listed == Listed::Observed { sums[2] } else { m as f64 * n as f64 - total[0] };
-        let tally = Tally { sum: sums[0], norm2: sums[1], observed, held: total[1], places: held };
+        let tally =
+            Tally { sum: sums[0], norm2: sums[1], observed, held: total[1], held_above_zero: total[2], places: held };
         if tally.norm2 <= 0.0 || observed <= 0.0 {
             return Err(Error::input("no observed entry is above zero: there is nothing to factorise").on_all_ranks());
         }
@@ -187,7 +190,7 @@ impl<T: Real> Tally<T> {
         vec![
             Decision::Listed(listed),
             Decision::Observed(self.observed),
-            Decision::HeldOut(self.held),
+            Decision::HeldOut { entries: self.held, above_zero: self.held_above_zero },
             Decision::Unobserved { rows, columns },
         ]
     }
