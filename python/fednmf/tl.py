@@ -245,7 +245,9 @@ def project(
     found = [model._project(part if divisor == 1 else part / scale, penalty, min_gain) for part in parts]
     genes = np.zeros((adata.n_vars, components.shape[1]), dtype=components.dtype)
     genes[where[common]] = components[used][common]
-    about = _about_projected(reference, adata, others + (~genes[where[common]].any(axis=1)).sum())
+    # Earlier projections may have left out some of the genes that are there.
+    left_out = min(int(reference.uns["nmf"].get("columns_ignored", 0)), int((~genes[where[common]].any(axis=1)).sum()))
+    about = _about_projected(reference, adata, int(others) + left_out)
     adata.obsm["X_nmf"], adata.varm["NMF"], adata.uns["nmf"] = np.concatenate(found), genes, about
 
 
@@ -258,7 +260,8 @@ def _about_projected(reference: Any, adata: Any, without_component: int) -> dict
         if name in params:
             params[name] = float(params[name]) * old[size] / new[size]
     about |= {"params": params, **{size: new[size] for size in new if size in about}}
-    return {**about, "columns_ignored": int(without_component)} if without_component else about
+    about.pop("columns_ignored", None)
+    return {**about, "columns_ignored": without_component} if without_component else about
 
 
 def _factorised(reference: Any, components: np.ndarray) -> np.ndarray:

@@ -39,6 +39,16 @@ def test_the_planted_number_is_recommended(blocks, found):
     assert consensus.share.sum() == pytest.approx(1) and (np.diff(consensus.share) <= 1e-9).all()
 
 
+def test_the_consensus_is_of_the_number_to_interpret(found):
+    assert found.for_prediction == found.for_interpretation == len(found.consensus.H) == 4
+    # Batches that scale genes are components for prediction, on which runs do not agree.
+    rng = np.random.default_rng(0)
+    H, factor = rng.gamma(0.3, 1, (3, 80)), rng.lognormal(0, 1, (2, 80))
+    X = rng.poisson(3 * rng.dirichlet([0.3] * 3, 120) @ H * np.repeat(factor, 60, axis=0)).astype(float)
+    other = choose_k(X[:, X.any(axis=0)], range(2, 8), 4, beta_loss="kl", holdout=0.1)
+    assert other.for_prediction is not None and len(other.consensus.H) == (other.for_interpretation or other.recommended)
+
+
 def test_similarities_are_cosines_by_cluster(found):
     cosines, clusters = found.similarities[4]
     assert cosines.shape == (16, 16) and clusters.tolist() == np.repeat(np.arange(4), 4).tolist()

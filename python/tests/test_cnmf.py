@@ -71,6 +71,17 @@ def test_planted_programmes_are_found(cells, ours):
     np.testing.assert_allclose(found.spectra.sum(axis=1), 1)
 
 
+def test_plots_and_tables_call_programmes_as_their_tables_do(cells, ours):
+    pytest.importorskip("matplotlib").use("Agg")
+    adata, found = cells[0], ours[1][5]
+    assert fednmf.tl.top_features(found, 1)["component"].tolist() == [1, 2, 3, 4, 5]
+    assert [ax.get_title() for ax in fednmf.pl.top_features(found, 2)] == [f"component {i}" for i in range(1, 6)]
+    ax = fednmf.pl.usage(found, np.arange(adata.n_obs) % 2)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "4", "5"]
+    shares = found.usages.div(found.usages.sum(axis=1), axis=0).to_numpy()
+    np.testing.assert_allclose(np.asarray(ax.images[0].get_array())[0], shares[::2].mean(axis=0))
+
+
 def test_usages_and_spectra_are_those_of_the_definition(cells, ours):
     adata, found = cells[0], ours[1][5]
     tpm = adata.X.toarray() / adata.X.toarray().sum(axis=1, keepdims=True) * 1e6

@@ -357,6 +357,30 @@ def test_new_cells_get_weights_for_the_components_of_the_program(cells, words, o
     np.testing.assert_allclose(new.obsm["X_nmf"], expected, rtol=1e-3, atol=1e-4 * expected.max())
 
 
+def test_cells_that_were_projected_are_a_reference_like_the_first(cells, tmp_path):
+    program = shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))
+    if program is None:
+        pytest.skip("needs the program fednmf")
+    rng = np.random.default_rng(5)
+    wide = anndata.AnnData(rng.poisson(1.0, (20, 120)).astype(np.float32))
+    wide.var_names = [f"gene{i}" for i in range(120)]
+    fednmf.tl.nmf(cells, 3, alpha_W=0.1, l1_ratio=0.4, max_iter=2000, tol=1e-8)
+    with pytest.warns(UserWarning, match="80 genes of adata are not in the reference"):
+        fednmf.tl.project(wide, cells)
+    wide.write_h5ad(tmp_path / "wide.h5ad")
+    again, source, output = cells[:30].copy(), tmp_path / "cells.h5ad", tmp_path / "p.h5ad"
+    again.write_h5ad(source)
+    with pytest.warns(UserWarning, match="80 of the 120 genes of the components are missing"):
+        fednmf.tl.project(again, wide)
+    np.testing.assert_allclose(again.obsm["X_nmf"], cells.obsm["X_nmf"][:30], rtol=1e-3, atol=1e-4)
+    command = [program, "project", tmp_path / "wide.h5ad", "--input", source, "--output", output]
+    subprocess.run(command, check=True, capture_output=True)
+    np.testing.assert_allclose(anndata.read_h5ad(output).obsm["X_nmf"], again.obsm["X_nmf"], rtol=1e-4, atol=1e-5)
+    command = [program, "evaluate", tmp_path / "wide.h5ad", "--input", tmp_path / "wide.h5ad"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert "an earlier projection ignored 80 of these 120 columns" in told
+
+
 @pytest.mark.parametrize("words", [["--missing=zero-unobserved"], ["--transpose"], ["--binarize=2"]])
 def test_components_that_project_does_not_know_are_refused_with_the_cure(cells, words, tmp_path):
     program = shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))

@@ -31,7 +31,7 @@ static NAMED: [(&str, &[(&str, &str)]); 2] = [
 const WIDTH: usize = 80;
 
 /// The options that most runs have.
-const OPTIONS: [&str; 8] = ["input", "components", "algo", "output", "max_iters", "tol", "threads", "seed"];
+const OPTIONS: [&str; 8] = ["input", "components", "loss", "algo", "output", "max_iters", "threads", "seed"];
 
 /// The text of `-h`.
 fn short() -> String {

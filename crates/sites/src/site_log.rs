@@ -2,7 +2,7 @@
 //! site's certificate, together with all entries before it, so that none can be changed, removed or put in between. Entries
 //! that are cut off at the end leave no trace in the file itself; its last digest, noted elsewhere, shows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
@@ -129,16 +129,30 @@ pub struct BudgetState {
 const SAME: f64 = 1e-9;
 
 /// Checks that what all runs have spent never falls from entry to entry, up to `now`, the state of the budget `named` so: a file can
-/// be put back together with its key.
+/// be put back together with its key. While runs overlap it may fall, since a run that ends may have spent less than it reserved.
 ///
 /// # Errors
 /// If it falls; the error names both places.
 pub fn never_falls(entries: &[LogEntry], (named, now): (&str, BudgetState)) -> Result<()> {
-    let states = entries.iter().filter_map(|entry| match &entry.event {
-        Event::Begin { budget: Some(state), .. } | Event::End { budget: Some(state), .. } => {
-            Some((format!("entry {} of the log", entry.number), *state))
-        }
-        _ => None,
+    let ended =
+        entries.iter().filter_map(|entry| if let Event::End { run, .. } = &entry.event { Some(run) } else { None });
+    let ended: BTreeSet<&String> = ended.collect();
+    let mut open = BTreeSet::new();
+    let states = entries.iter().filter_map(|entry| {
+        let (alone, budget) = match &entry.event {
+            Event::Begin { run, budget, .. } => {
+                let alone = open.is_empty();
+                // One that was killed has no end.
+                open.extend(ended.get(run).copied());
+                (alone, budget)
+            }
+            Event::End { run, budget, .. } => {
+                open.remove(run);
+                (open.is_empty(), budget)
+            }
+            _ => return None,
+        };
+        budget.filter(|_| alone).map(|state| (format!("entry {} of the log", entry.number), state))
     });
     let states: Vec<(String, BudgetState)> = states.chain([(named.to_string(), now)]).collect();
     let exceeds = |before: f64, after: f64| before > after * (1.0 + SAME);
@@ -339,6 +353,37 @@ mod tests {
         // The file at the end has as much as the log once said.
         let found = spent(&[0.0, 1.0, 0.0, 1.0], 1.0).unwrap_err();
         assert!(found.contains("entry 2"), "{found}");
+    }
+
+    #[test]
+    fn runs_at_the_same_time_may_spend_less_than_they_reserve() {
+        let state = |epsilon: f64| BudgetState { epsilon, delta: 1e-5, limit: 4.0 };
+        let begin = |run: &str, epsilon: f64| Event::Begin {
+            run: run.into(),
+            method: "fnmf".into(),
+            sites: Vec::new(),
+            policy: None,
+            proposal: None,
+            approved_by: None,
+            parameters: String::new(),
+            budget: Some(state(epsilon)),
+            binary: Binary { version: String::new(), git: String::new(), sha256: String::new() },
+        };
+        let end = |run: &str, epsilon: f64| Event::End {
+            run: run.into(),
+            outcome: "done".into(),
+            budget: Some(state(epsilon)),
+        };
+        let checked = |events: Vec<Event>, now: f64| {
+            let entry = |(number, event)| LogEntry { fednmf_site_log: VERSION, number, time: String::new(), event };
+            never_falls(&events.into_iter().enumerate().map(entry).collect::<Vec<_>>(), ("--budget", state(now)))
+                .is_ok()
+        };
+        let overlapping = || vec![begin("a", 0.0), begin("b", 1.0), end("a", 1.5), end("b", 1.2)];
+        assert!(checked(overlapping(), 1.2) && !checked(overlapping(), 1.1));
+        // A run without an end keeps what it has reserved.
+        assert!(checked(vec![begin("killed", 0.0), begin("b", 1.0), end("b", 2.0)], 2.0));
+        assert!(!checked(vec![begin("killed", 0.0), begin("b", 1.0), end("b", 2.0)], 1.0));
     }
 
     #[test]

@@ -199,7 +199,12 @@ impl Report<'_> {
                 ", shared by the {} of a node",
                 counted(ranks, "rank", "ranks")
             )),
-            if rates.known { "" } else { " (assumed: start this with mpirun -n 2, or give --latency and --bandwidth)" }
+            match self.on_node() {
+                _ if rates.known => "",
+                None => " (assumed: start this with mpirun -n 2, or give --latency and --bandwidth)",
+                Some(_) =>
+                    " (assumed: start this on two nodes, as with srun -N 2 -n 2, or give --latency and --bandwidth)",
+            }
         );
         self.table(&mut out);
         self.recommendation(&mut out);

@@ -8,6 +8,11 @@ pub fn of_file(_path: &str, _dataset: Option<&str>) -> Names {
     Names::default()
 }
 
+/// As in a build with HDF5, for no file.
+pub fn has_observations(_path: &str) -> bool {
+    false
+}
+
 pub fn unreadable(_path: &str, _dataset: Option<&str>) -> Result<Vec<String>> {
     Ok(Vec::new())
 }

@@ -126,9 +126,13 @@ pub fn in_file(path: &str, spec: &InputSpec) -> Names {
         // A text table does not define its observations: they are the rows of the matrix, transposed or not.
         Names { columns, rows, turned: spec.transpose }
     } else {
-        let names = hdf5_probe::run(Content::Names, path, dataset).map(|()| of_file(path, dataset)).unwrap_or_default();
+        let can_be_read = hdf5_probe::run(Content::Names, path, dataset).is_ok();
+        let names = if can_be_read { of_file(path, dataset) } else { Names::default() };
         // Nor does a file of plain datasets.
-        if hdf5_lists::has_observations(path) { names } else { Names { turned: spec.transpose, ..names } }
+        match can_be_read && hdf5_lists::has_observations(path) {
+            true => names,
+            false => Names { turned: spec.transpose, ..names },
+        }
     }
 }
 
