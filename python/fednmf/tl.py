@@ -256,6 +256,8 @@ def _about_projected(reference: Any, adata: Any, without_component: int) -> dict
     about = dict(reference.uns["nmf"])
     params, new = dict(about["params"]), {"m": adata.n_obs, "n": adata.n_vars}
     old = {"m": reference.n_obs, "n": reference.n_vars, **{size: int(about[size]) for size in new if size in about}}
+    if params.get("alpha_v") == "same":
+        params["alpha_v"] = params["alpha_u"]
     for name, size in (("alpha_u", "n"), ("alpha_v", "m")):
         if name in params:
             params[name] = float(params[name]) * old[size] / new[size]

@@ -13,8 +13,10 @@
 #'     `heldout` with its standard error `heldout_se`, and the agreement of the runs: `silhouette` (1: every start finds the same
 #'     components), that of the least stable component `least_silhouette`, and `cosine`. `NA`: not known.
 #'   * `recommended`: a number of components, or `NULL` if nothing supports a choice; `reasons` for it,
-#'   * `fit`: the components on which the runs with this number agree (the mean of each over the runs), with the `coef` that fits
-#'     best, as a result of [nmf()] of the matrix.
+#'   * `for_prediction`, `for_interpretation`: the smallest number that predicts held-out entries as well as any, and that whose
+#'     components are stable; `NULL` if there is none,
+#'   * `fit`: the components on which the runs with the number for interpretation agree, or without one those with the recommended
+#'     number (the mean of each over the runs), with the `coef` that fits best, as a result of [nmf()] of the matrix.
 #' @examplesIf fednmf::available()
 #' x <- kronecker(diag(3), matrix(runif(150, 1, 2), 15)) + 0.1 * runif(45 * 30)
 #' found <- choose_k(x, 2:4, runs = 3, quiet = TRUE)
@@ -44,8 +46,8 @@ choose_k <- function(x, ks, runs = 10, ..., assay = NULL, layer = NULL) {
                 option_words(list(input = input, output = output))))
             read_fit(output, dimnames(data))
         }
-        structure(list(table = table, recommended = found$recommended, reasons = unlist(found$reasons), fit = fit),
-            class = "fednmf_choice")
+        structure(list(table = table, recommended = found$recommended, for_prediction = found$for_prediction,
+            for_interpretation = found$for_interpretation, reasons = unlist(found$reasons), fit = fit), class = "fednmf_choice")
     })
 }
 

@@ -5,6 +5,7 @@ test_that("the planted number of components is found, with the components", {
     dimnames(x) <- list(paste0("g", 1:45), NULL)
     found <- choose_k(x, 2:4, runs = 3, quiet = TRUE)
     expect_equal(found$recommended, 3)
+    expect_equal(c(found$for_prediction, found$for_interpretation), c(3, 3))
     expect_equal(found$table$k, 2:4)
     expect_gt(found$table$silhouette[2], 0.95)
     expect_true(all(diff(found$table$rmse) < 0))
