@@ -41,7 +41,7 @@ fn missing_entries_have_no_part_in_the_errors_of_rows() {
     let dir = tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let planted = |(i, j): (usize, usize)| 1.0 + ((3 * i + 5 * j + i * j) % 7) as f64;
-    let hidden = |i: usize, j: usize| (i * i + j) % (2 + i % 5) == 0;
+    let hidden = |i: usize, j: usize| (i * i + j).is_multiple_of(2 + i % 5);
     for (name, given) in [("nan.npy", f64::NAN), ("zero.npy", 0.0), ("marked.npy", 500.0)] {
         save_npy(
             &at(name),
