@@ -62,7 +62,7 @@ class MiniBatchNMF(NMF):
     beta_loss : "frobenius" (or 2) or "kullback-leibler" (or 1)
         Others are for NMF.
     tol : float
-        Stop when the average cost falls by at most this share in three passes. 0: never.
+        Stop when the average cost falls by at most this share in a pass. 0: never.
     max_no_improvement : int or None
         After the first pass, stop after as many batches without a lower average cost. None: never.
     max_iter : int
@@ -263,7 +263,7 @@ class MiniBatchNMF(NMF):
         batches = _fednmf.batches(samples, min(self.batch_size, samples))
         # The mean cost of a sample in the first pass, and then a moving one.
         average, total, lowest, since = np.nan, 0.0, np.inf, 0
-        averages: list[float] = []
+        last = np.nan  # at the end of the pass before
         for step in range(passes * len(batches)):
             batch = self._batch(X, *batches[step % len(batches)])
             if not hasattr(self, "components_"):
@@ -289,9 +289,9 @@ class MiniBatchNMF(NMF):
                 break
             # The first pass has the batch of the start, which fits too well.
             if (step + 1) % len(batches) == 0 and self.n_iter_ > 1:
-                averages.append(average)
-                if tol > 0 and len(averages) > 3 and averages[-4] - average <= tol * average:
+                if tol > 0 and last - average <= tol * average:
                     break
+                last = average
         else:
             if tol > 0 or patience is not None:
                 _show.warn(f"{passes} passes did not reach tol={self.tol}; raise max_iter or tol", ConvergenceWarning)
