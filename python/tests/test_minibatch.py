@@ -59,6 +59,15 @@ def test_a_fit_ends_once_passes_lower_the_cost_no_more(loss, digits):
     assert by_default.reconstruction_err_ <= 1.01 * longest.reconstruction_err_
 
 
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_the_batch_of_the_start_ends_no_fit_of_sorted_samples(loss, digits):
+    X = digits[np.argsort(digits.argmax(axis=1), kind="stable")]
+    params = {"beta_loss": loss, "random_state": 0}
+    by_default = MiniBatchNMF(10, **params).fit(X)
+    longer = MiniBatchNMF(10, tol=0, max_no_improvement=None, max_iter=100, **params).fit(X)
+    assert by_default.n_iter_ > 2 and by_default.reconstruction_err_ <= 1.01 * longer.reconstruction_err_
+
+
 def test_the_error_of_single_batches_is_at_most_that_of_scikit_learn(digits):
     X = np.random.default_rng(0).permutation(digits)
     for k in (5, 15):

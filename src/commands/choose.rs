@@ -323,20 +323,23 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
         left_out = outlying;
         write(path, &by_k[&k][0], &centres, by_k[&k].len(), comm)?;
     }
-    let written = consensus.map(|(path, _)| path);
+    let written = consensus.map(|(path, choice)| (path, choice.of_consensus()));
     let by_columns = by_k.values().flatten().any(|run| run.by_columns);
     let noised = by_k.values().flatten().any(Run::has_noise);
     if args.json {
         let is_relative = by_k.values().flatten().any(|run| run.is_relative);
         let all = json!({
-            "points": points.iter().map(|point| in_json(point, is_relative)).collect::<Vec<_>>(), "recommended": choice.as_ref().map(|choice| choice.k),
-            "for_prediction": choice.as_ref().and_then(|choice| choice.prediction), "for_interpretation": choice.as_ref().and_then(|choice| choice.interpretation),
-            "reasons": choice.as_ref().map(|choice| &choice.reasons),
-            "warnings": warnings, "consensus": written, "left_out": left_out,
+            "points": points.iter().map(|point| in_json(point, is_relative)).collect::<Vec<_>>(),
+            "recommended": choice.as_ref().map(|choice| choice.k),
+            "for_prediction": choice.as_ref().and_then(|choice| choice.prediction),
+            "for_interpretation": choice.as_ref().and_then(|choice| choice.interpretation),
+            "reasons": choice.as_ref().map_or_else(|| vec!["no k has stable components".to_string()], |choice| choice.reasons.clone()),
+            "warnings": warnings, "consensus": written.map(|(path, _)| path), "consensus_k": written.map(|(_, k)| k),
+            "left_out": left_out,
         });
         print_line(&all.to_string())?;
     } else {
-        print(&text(&points, (choice.as_ref(), &warnings), written.map(|path| (path, by_columns)), left_out))?;
+        print(&text(&points, (choice.as_ref(), &warnings), written.map(|(path, k)| (path, k, by_columns)), left_out))?;
     }
     match (&choice, &args.output) {
         (Some(_), _) => Ok(EXIT_DONE),
@@ -376,7 +379,7 @@ fn in_json(point: &Point, is_relative: bool) -> Value {
 fn text(
     points: &[Point],
     (choice, warnings): (Option<&Choice>, &[String]),
-    consensus: Option<(&Path, bool)>,
+    consensus: Option<(&Path, usize, bool)>,
     left_out: Option<usize>,
 ) -> String {
     let mut out = String::new();
@@ -414,11 +417,11 @@ fn text(
     if let Some(count) = left_out {
         let _ = writeln!(out, "\noutlying components that are left out of the consensus: {count}");
     }
-    if let Some((path, by_columns)) = consensus {
+    if let Some((path, k, by_columns)) = consensus {
         let transposed = if by_columns { " --transpose" } else { "" };
         let _ = writeln!(
             out,
-            "\nThe consensus of the runs with this k is in {0}. Each owner fits the weights of their own data to \
+            "\nThe consensus of the runs with k = {k} is in {0}. Each owner fits the weights of their own data to \
              it:\n\nfednmf project {0} --input DATA{transposed} --output weights.h5",
             path.display()
         );

@@ -37,6 +37,8 @@ fn parties_choose_the_planted_k_and_fit_their_rows_to_the_consensus() {
     assert_eq!(found["recommended"], 4, "{found:#}");
     assert!(found["points"][1]["stability"]["least"].as_f64() > Some(0.95), "{found:#}");
     assert!(found["points"][1]["divergence"].as_f64() < found["points"][0]["divergence"].as_f64());
+    let answers = ["for_interpretation", "consensus_k"].map(|name| &found[name]);
+    assert!(answers.iter().all(|k| **k == 4) && found["for_prediction"].is_null(), "{found:#}");
     // The mean of two runs that agree is each of them, up to order and scale.
     let (mean, one) = (factor(&consensus, "V"), factor(&dir.path().join("k4-1.h5"), "V"));
     for mean in mean.columns() {
@@ -133,7 +135,7 @@ fn the_sums_of_all_runs_together_are_warned_of() {
         // A single run of each k says nothing of its stability.
         assert!(done.code == Some(1) && done.stderr.contains("no k has stable components; run more seeds"), "{done:?}");
         let found: Value = serde_json::from_str(&done.stdout).unwrap();
-        assert!(found["recommended"].is_null(), "{found:#}");
+        assert!(found["recommended"].is_null() && found["reasons"][0] == "no k has stable components", "{found:#}");
         found["warnings"].to_string()
     };
     assert!(!warned(&names[..2]).contains("vectors"), "{}", warned(&names[..2]));

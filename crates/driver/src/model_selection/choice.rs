@@ -422,6 +422,8 @@ mod tests {
         assert_eq!((found.prediction, found.interpretation), (Some(4), Some(3)));
         let found = chosen(&errors(&[(2, 2.0, 0.9), (4, 1.0, 0.5), (6, 1.5, 0.2)]));
         assert_eq!((found.k, found.prediction, found.interpretation), (4, Some(4), Some(2)), "{found:?}");
+        // Components on which the runs do not agree have no consensus that is worth reading.
+        assert_eq!(found.of_consensus(), 2);
         let words = "The held-out RMSE is least at k = 4: 1.000000. With k = 4 the components are not stable (mean silhouette \
                      0.50, smallest 0.40). No k is both accurate and stable: take k = 4 to predict, and k = 2, the largest with \
                      stable components, to interpret.";
