@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, Command};
+use fednmf_methods::registry;
 
-use super::Cli;
+use super::command_of;
 
 /// The commands that are described, in groups.
 static GROUPS: [(&str, &[&str]); 2] = [
@@ -35,7 +36,7 @@ const OPTIONS: [&str; 8] = ["input", "components", "loss", "algo", "output", "ma
 
 /// The text of `-h`.
 fn short() -> String {
-    let command = Cli::command();
+    let command = command_of(&**registry::AUTO);
     let mut out = String::from(
         "Nonnegative and Boolean matrix factorisation over MPI ranks and private parties\n\n\
          Usage: fednmf FILE [OPTIONS]\n       fednmf COMMAND [OPTIONS]\n\n\
@@ -106,10 +107,11 @@ mod tests {
         let named = GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
         let named: Vec<&str> =
             named.chain(NAMED.iter().flat_map(|(_, names)| names.iter().map(|(name, _)| *name))).collect();
-        for command in Cli::command().get_subcommands() {
+        let command = command_of(&**registry::AUTO);
+        for command in command.get_subcommands() {
             assert!(named.contains(&command.get_name()), "{}", command.get_name());
         }
-        assert!(OPTIONS.iter().all(|id| Cli::command().get_arguments().any(|arg| arg.get_id() == id)));
+        assert!(OPTIONS.iter().all(|id| command.get_arguments().any(|arg| arg.get_id() == id)));
         // A first clause that ends so was cut off.
         assert!(!text.lines().any(|line| line.ends_with(" the") || line.ends_with(" of")), "{text}");
     }
