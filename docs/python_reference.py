@@ -11,7 +11,7 @@ _HEAD = """# Python
 Made by `docs/python_reference.py`; a test keeps it up to date. [The guide](../guide/python.md) has examples that belong together.
 """
 _GROUPS = {
-    "Factorisations": ["fednmf.NMF", "fednmf.MiniBatchNMF", "fednmf.BooleanMF", "fednmf.federated", "fednmf.mpi", "fednmf.methods"],
+    "Factorisations": ["fednmf.NMF", "fednmf.MiniBatchNMF", "fednmf.IntegrativeNMF", "fednmf.BooleanMF", "fednmf.federated", "fednmf.mpi", "fednmf.methods"],
     "AnnData": [f"fednmf.tl.{name}" for name in ("nmf", "project", "choose_k", "top_features", "cnmf", "metaprograms", "spectra", "top_lists")],
     "Plots": [f"fednmf.pl.{name}" for name in fednmf.pl.__all__],
     "Results": ["fednmf.Federated", "fednmf.MpiRun", "fednmf.tl.KChoice", "fednmf.tl.Consensus", "fednmf.tl.Programs", "fednmf.tl.MetaPrograms"],

@@ -1,10 +1,11 @@
-"""fednmf.NMF and MiniBatchNMF beside scikit-learn's classes, NMF in its tests, and fednmf.tl.cnmf beside cNMF."""
+"""fednmf.NMF and MiniBatchNMF beside scikit-learn's classes, NMF in its tests, IntegrativeNMF beside pyliger, fednmf.tl.cnmf beside cNMF."""
 
 from __future__ import annotations
 
 import argparse
 import datetime
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -54,12 +55,12 @@ MATRICES = {
 }
 
 
-HELP = "nmf, batches: the estimators; tests: scikit-learn's own tests with fednmf.NMF; cnmf: programmes of cells"
+HELP = "nmf, batches, joint: the estimators; tests: scikit-learn's own tests with fednmf.NMF; cnmf: programmes of cells"
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="bench/run python", description=__doc__)
-    parser.add_argument("what", choices=["nmf", "batches", "tests", "cnmf"], help=HELP)
+    parser.add_argument("what", choices=["nmf", "batches", "joint", "tests", "cnmf"], help=HELP)
     parser.add_argument("--data", type=Path, default=os.environ.get("FEDNMF_DATA"), help="folder of the public sets")
     parser.add_argument("--repeats", type=int, default=5, help="of each fit; the median time counts (default: 5)")
     parser.add_argument("--jobs", type=int, default=1, help="threads of either (default: 1)")
@@ -67,7 +68,7 @@ def main(arguments):
     parser.add_argument("-k", type=int, nargs="+", default=[4, 6, 8], help="numbers of programmes (default: 4 6 8)")
     parser.add_argument("--busy", action="store_true", help="no times: others use the machine")
     options = parser.parse_args(arguments)
-    return {"nmf": _estimators, "batches": _batches, "tests": _tests, "cnmf": _programmes}[options.what](options)
+    return {"nmf": _estimators, "batches": _batches, "joint": _joint, "tests": _tests, "cnmf": _programmes}[options.what](options)
 
 
 def _path(name, options):
@@ -194,6 +195,135 @@ def _by_passes(make, X):
         if seconds > SLOW:
             break
     return curve
+
+
+def _pbmc():
+    """The control and the stimulated cells that pyliger comes with: parts of a cell's counts in the 2000 genes that vary most."""
+    import anndata
+    import pyliger
+
+    folder = Path(pyliger.__file__).parent / "datasets"
+    found = [anndata.read_h5ad(folder / f"PBMC_{name}.h5ad") for name in ("control", "interferon-stimulated")]
+    genes = found[0].var_names.intersection(found[1].var_names)
+    sets = []
+    for one in found:
+        counts = sp.csr_matrix(one[:, genes].X, dtype=np.float64)
+        sets.append(sp.csr_matrix(sp.diags(1 / np.maximum(counts.sum(axis=1).A1, 1)) @ counts))
+    stacked = sp.vstack(sets)
+    means = stacked.mean(axis=0).A1
+    spread = (stacked.multiply(stacked).mean(axis=0).A1 - means**2) / np.maximum(means, 1e-12)
+    chosen = np.sort(np.argsort(-spread)[:2000])
+    return [one[:, chosen] for one in sets]
+
+
+def _cortex():
+    """Generated cells, as many as in the two data sets of the mouse cortex with which online iNMF was published."""
+    sets = []
+    for seed, cells in enumerate((156_167, 99_186)):
+        parts = []
+        for first in range(0, cells, 20_000):
+            counts, _ = matrices.cells(20260105 + seed, (min(20_000, cells - first), 2000), 400)
+            parts.append(sp.csr_matrix((counts.values, counts.columns, counts.starts), counts.shape, dtype=np.float64))
+        sets.append(sp.vstack(parts, format="csr"))
+    return sets
+
+
+def _by_root_mean_square(X):
+    """X with columns divided by their root mean square, as LIGER scales data."""
+    squares = np.asarray(X.multiply(X).sum(axis=0)).ravel()
+    return sp.csr_matrix(X @ sp.diags(1 / np.sqrt(np.maximum(squares / (X.shape[0] - 1), 1e-30))))
+
+
+def _joint(options):
+    """Online iNMF: the objective, seconds and peak memory with pyliger's defaults, and the time to 1.01 times the lowest objective."""
+    from importlib.metadata import version
+
+    from threadpoolctl import threadpool_limits
+
+    import fednmf
+
+    print("# fednmf.IntegrativeNMF and online_iNMF of pyliger\n\n```sh\nPYTHON bench/run python joint\n```\n")
+    print(f"fednmf {fednmf.__version__}, pyliger {version('pyliger')}, one thread each, on {cpu_model()}, {datetime.date.today():%-d %B %Y}.\n")
+    head = ["data sets", "passes", "objective", "seconds", "MiB beyond the data", "lowest objective", "seconds to 1.01 times it"]
+    print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
+    for name, read in (("PBMC, control and stimulated", _pbmc), ("generated cells", _cortex)):
+        sets = [_by_root_mean_square(X) for X in read()]
+        curves = []
+        for fit in (_pyliger, _integrative):
+            curve = []
+            with threadpool_limits(1):
+                for passes in (5, 1, 2, 10, 20):
+                    curve.append((passes, *_measured_fit(fit, sets, passes)))
+                    if curve[-1][2] > 20 * SLOW:
+                        break
+            curves.append(curve)
+        lowest = min(objective for curve in curves for _, objective, *_ in curve)
+        first = [next((f"{seconds:.1f}" for _, objective, seconds, _ in sorted(curve) if objective <= 1.01 * lowest), "-") for curve in curves]
+        defaults = [curve[0] for curve in curves]
+        row = [f"{name}: {' and '.join(f'{X.shape[0]} x {X.shape[1]}' for X in sets)}", " / ".join(str(one[0]) for one in defaults)]
+        row += [" / ".join(f"{one[1]:.6g}" for one in defaults), " / ".join(f"{one[2]:.1f}" for one in defaults)]
+        row += [" / ".join(f"{one[3]:.0f}" for one in defaults), f"{lowest:.6g}", " / ".join(first)]
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+def _pyliger(sets, passes):
+    """H of each data set, and W and V of LIGER (genes x k)."""
+    import anndata
+    import pyliger
+    from pyliger.factorization import online_iNMF
+
+    adatas = []
+    for place, X in enumerate(sets):
+        adata = anndata.AnnData(X, uns={"sample_name": str(place)}, layers={"scale_data": X})
+        adata.uns["var_gene_idx"] = np.arange(X.shape[1])
+        adatas.append(adata)
+    liger = pyliger.pyliger.Liger(adatas)
+    liger.var_genes = adatas[0].var_names
+    began = time.perf_counter()
+    online_iNMF(liger, k=20, value_lambda=5.0, max_epochs=passes, miniBatch_size=5000, rand_seed=1, verbose=False)
+    return time.perf_counter() - began, [(one.obsm["H"], one.varm["W"], one.varm["V"]) for one in adatas]
+
+
+def _integrative(sets, passes):
+    import fednmf
+
+    began = time.perf_counter()
+    model = fednmf.IntegrativeNMF(20, own_penalty=5.0, batch_size=5000, max_iter=passes, tol=0, random_state=1, n_jobs=1)
+    weights = model.fit_transform(sets)
+    owns = model.own_components_
+    return time.perf_counter() - began, [(W, model.components_.T, owns[place].T) for place, W in enumerate(weights)]
+
+
+def _measured_fit(fit, sets, passes):
+    """The objective of a fit, its seconds, and its peak memory beyond that at the start in MiB, in a process of its own."""
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            seconds, found = fit(sets, passes)
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - resident / 2**20
+            objective = sum(map(_part_of_objective, sets, found))
+            os.write(writing, f"{objective} {seconds} {peak}".encode())
+            os._exit(0)
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    if not text:
+        raise SystemExit("a fit failed")
+    return tuple(map(float, text.split()))
+
+
+def _part_of_objective(X, found):
+    """Of a data set, with the weight 5 of its own part."""
+    W, shared, own = found
+    gram, sum_of = W.T @ W, shared + own
+    residual2 = (X.data**2).sum() - 2 * ((X @ sum_of) * W).sum() + (gram * (sum_of.T @ sum_of)).sum()
+    return 0.5 * residual2 + 0.5 * 5.0 * (gram * (own.T @ own)).sum()
 
 
 def _tests(_):

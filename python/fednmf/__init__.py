@@ -1,6 +1,7 @@
 """Nonnegative and Boolean matrix factorisation, X ~ W H, of arrays, AnnData and the data of several parties.
 
 NMF, MiniBatchNMF   with the interface of scikit-learn; MiniBatchNMF reads batches of very many samples
+IntegrativeNMF      components that several data sets share, and each one's own part, as online iNMF of LIGER
 BooleanMF           factors of zeros and ones
 tl.nmf, tl.project  factors of cells x genes in an AnnData, and weights of new cells for them
 tl.choose_k         which number of components the data support
@@ -15,6 +16,7 @@ from . import pl, tl
 from ._boolean import BooleanMF
 from ._federated import Federated, federated
 from ._fednmf import __version__
+from ._integrative import IntegrativeNMF
 from ._minibatch import MiniBatchNMF
 from ._mpi import MpiRun, mpi
 from ._nmf import NMF
@@ -24,6 +26,7 @@ __all__ = [
     "NMF",
     "BooleanMF",
     "Federated",
+    "IntegrativeNMF",
     "Method",
     "MiniBatchNMF",
     "MpiRun",

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Optional, Union
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import _fednmf, _losses, _rows, _run, _show
 from ._nmf import _FROBENIUS, _INITS, _LOSSES, NMF, Init
@@ -170,7 +170,7 @@ class MiniBatchNMF(NMF):
     def _error_of_batches(self, X: Any) -> float:
         loss, squared, H = self._checked_loss(), 0.0, self.components_
         for part in self._consecutive(X.shape[0]):
-            batch = self._batch(X, part)
+            batch = _run.batch(X, part)
             W = self._weights(batch)
             if loss == _FROBENIUS:
                 squared += _losses.frobenius(batch, W, H) ** 2
@@ -193,8 +193,8 @@ class MiniBatchNMF(NMF):
         loss = self._checked_loss()
         if hasattr(self, "components_") and self._state.loss != loss:
             raise ValueError(f"beta_loss={self.beta_loss!r}: earlier batches had another loss; begin again with a new model or fit")
-        X = self._given(X, reset=not hasattr(self, "components_"))
-        X = self._batch(X, (0, X.shape[0]))
+        X = _run.given(self, X, reset=not hasattr(self, "components_"))
+        X = _run.batch(X, (0, X.shape[0]))
         if not hasattr(self, "components_"):
             if not _has_entries(X):
                 return self  # The start needs entries.
@@ -216,29 +216,10 @@ class MiniBatchNMF(NMF):
             if not found:
                 raise ValueError("the iterator has no batch")
             return np.concatenate(found)
-        X = self._given(X, reset=False)
+        X = _run.given(self, X, reset=False)
         if not _rows.is_in_parts(X):
             return self._weights(X)
-        return np.concatenate([self._weights(self._batch(X, part)) for part in self._consecutive(X.shape[0])])
-
-    def _given(self, X: Any, reset: bool) -> Any:
-        """The matrix of X, checked if it is in memory, whose columns have the names of the fit, also those of an AnnData."""
-        matrix = _rows.matrix_of(X)
-        if matrix is not X:
-            _rows.check_features(X)
-        in_parts = _rows.is_in_parts(matrix)
-        if in_parts:
-            _rows.check(matrix)
-        elif matrix is X:
-            return self._checked(X, reset)
-        named = matrix if matrix is X else X.var[[]].T
-        validate_data(self, named, skip_check_array=True, reset=reset)
-        return matrix if in_parts else self._nonnegative(_run.checked(matrix))
-
-    def _batch(self, X: Any, *parts: tuple[int, int]) -> Any:
-        """Rows of X, checked if X is not in memory, and else has been."""
-        rows = _rows.read(X, parts)
-        return self._nonnegative(_run.checked(rows)) if _rows.is_in_parts(X) else rows
+        return np.concatenate([self._weights(_run.batch(X, part)) for part in self._consecutive(X.shape[0])])
 
     def _fit(self, X: Any, H: Any, progress: Optional[_show.Progress]) -> Any:  # type: ignore[override]
         """The matrix in rows, or None if it was an iterator."""
@@ -248,7 +229,7 @@ class MiniBatchNMF(NMF):
             _run.count("max_no_improvement", patience)
         tol = _run.at_least_zero("tol", self.tol)
         in_batches = _rows.is_batches(X)
-        X = X if in_batches else self._given(X, reset=True)
+        X = X if in_batches else _run.given(self, X, reset=True)
         if hasattr(self, "components_"):
             del self.components_
         if in_batches:
@@ -265,7 +246,7 @@ class MiniBatchNMF(NMF):
         average, total, lowest, since = np.nan, 0.0, np.inf, 0
         last = np.nan  # at the end of the pass before
         for step in range(passes * len(batches)):
-            batch = self._batch(X, *batches[step % len(batches)])
+            batch = _run.batch(X, *batches[step % len(batches)])
             if not hasattr(self, "components_"):
                 if step + 1 < len(batches) and not _has_entries(batch):
                     continue  # The start needs entries.

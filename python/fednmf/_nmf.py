@@ -266,12 +266,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if isinstance(X, Parts):
             return validate_data(self, X, skip_check_array=True, reset=reset)
         X = validate_data(self, _run.accepted(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
-        return self._nonnegative(X)
-
-    def _nonnegative(self, X: Any) -> Any:
-        X = _run.canonical(X)
-        check_non_negative(X, "NMF (input X)")
-        return X
+        return _run.nonnegative(X)
 
     def _checked_loss(self) -> float:
         """The beta of the loss, if all parameters that are independent of X are supported."""

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_non_negative, validate_data
 
 from . import _fednmf, _rows
 
@@ -120,6 +121,35 @@ def checked(X: Any, what: str = "X", **rules: Any) -> Any:
     """X as an array or CSR matrix of float64 or float32; `rules` are those of `check_array`."""
     rules = {"dtype": [np.float64, np.float32], "accept_sparse": "csr", **rules}
     return check_array(accepted(X, what), input_name=what, **rules)
+
+
+def given(model: Any, X: Any, reset: bool) -> Any:
+    """The matrix of X, checked if it is in memory, whose columns have the names of the model's fit, also those of an AnnData."""
+    matrix = _rows.matrix_of(X)
+    if matrix is not X:
+        _rows.check_features(X)
+    in_parts = _rows.is_in_parts(matrix)
+    if in_parts:
+        _rows.check(matrix)
+    elif matrix is X:
+        X = validate_data(model, accepted(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        return nonnegative(X)
+    named = matrix if matrix is X else X.var[[]].T
+    validate_data(model, named, skip_check_array=True, reset=reset)
+    return matrix if in_parts else nonnegative(checked(matrix))
+
+
+def batch(X: Any, *parts: tuple[int, int]) -> Any:
+    """Rows of a matrix of `given`, checked if it is not in memory, and else has been."""
+    rows = _rows.read(X, parts)
+    return nonnegative(checked(rows)) if _rows.is_in_parts(X) else rows
+
+
+def nonnegative(X: Any) -> Any:
+    """X in its canonical form, if no entry is negative."""
+    X = canonical(X)
+    check_non_negative(X, "NMF (input X)")
+    return X
 
 
 @contextmanager

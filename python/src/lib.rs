@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use fednmf::{
-    Beta, Criterion, Error, ErrorKind, FactorScale, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point,
+    Beta, Criterion, Error, ErrorKind, FactorScale, JointBatch, JointRows, JointSet, JointStep, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point,
     ProductKernel, Real, Resample, Search, SearchResult, Start, Surrogate,
 };
 
@@ -248,6 +248,11 @@ type Step = (f64, (f64, f64), (f64, f64), usize);
 /// V, A, B and the rows that they hold, then the cost of the batch.
 type Stepped = (Py<PyAny>, Py<PyAny>, Py<PyAny>, f64, f64);
 
+fn copied<T: Element + Real>(array: &Bound<'_, PyAny>) -> PyResult<Array2<T>> {
+    let array: PyReadonlyArray2<'_, T> = array.extract()?;
+    Ok(array.as_array().to_owned())
+}
+
 fn online_step_in<T: Element + Real>(
     py: Python<'_>,
     given: &Bound<'_, PyAny>,
@@ -255,11 +260,7 @@ fn online_step_in<T: Element + Real>(
     (rows, divergence): (f64, bool),
     (rho, (u1, u2), (v1, v2), threads): Step,
 ) -> PyResult<Stepped> {
-    let copied = |array: Bound<'_, PyAny>| -> PyResult<_> {
-        let array: PyReadonlyArray2<'_, T> = array.extract()?;
-        Ok(array.as_array().to_owned())
-    };
-    let (v, a, b) = (copied(v)?, copied(a)?, copied(b)?);
+    let [v, a, b] = [copied::<T>(&v)?, copied(&a)?, copied(&b)?];
     let step = OnlineStep { rho, penalty_u: [u1, u2], penalty_v: [v1, v2], threads };
     let held = [Given::<T>::of(given)?];
     let batch = views(&held)?.swap_remove(0);
@@ -296,6 +297,84 @@ fn online_step(
         online_step_in::<f32>(py, given, state, (rows, divergence), step)
     } else {
         online_step_in::<f64>(py, given, state, (rows, divergence), step)
+    }
+}
+
+/// λ of the own parts, and threads.
+type Joint = (f64, usize);
+
+/// A data set of joint NMF: its own part W (columns × k), A (k × k) and B (columns × k).
+type Set<A> = (A, A, A);
+
+/// V, the data sets, and the part of the objective that the batches had.
+type JointStepped = (Py<PyAny>, Vec<Set<Py<PyAny>>>, f64);
+
+fn joint_step_in<T: Element + Real>(
+    py: Python<'_>,
+    batches: Vec<(usize, Bound<'_, PyAny>, f64)>,
+    v: &Bound<'_, PyAny>,
+    sets: Vec<Set<Bound<'_, PyAny>>>,
+    (own_penalty, threads): Joint,
+) -> PyResult<JointStepped> {
+    let mut v = copied::<T>(v)?;
+    let in_set = |(own, a, b): Set<_>| Ok(JointSet { own: copied(&own)?, a: copied(&a)?, b: copied(&b)? });
+    let mut sets = sets.into_iter().map(in_set).collect::<PyResult<Vec<JointSet<T>>>>()?;
+    let held = batches.iter().map(|(_, given, _)| Given::<T>::of(given)).collect::<PyResult<Vec<_>>>()?;
+    let of_set = |(&(set, _, rho), rows)| JointBatch { set, rows, rho };
+    let batches = batches.iter().zip(views(&held)?).map(of_set).collect();
+    let step = JointStep { own_penalty, threads };
+    let cost = py.detach(|| step.add(batches, &mut v, &mut sets)).map_err(|e| raise(&e))?;
+    let array = |x| PyArray2::from_owned_array(py, x).into_any().unbind();
+    let sets = sets.into_iter().map(|set| (array(set.own), array(set.a), array(set.b))).collect();
+    Ok((array(v), sets, cost))
+}
+
+/// Adds batches (data set, rows × columns, ρ) to the statistics of joint NMF, and updates the own parts of their data sets and V
+/// (columns × k).
+#[pyfunction]
+fn joint_step(
+    py: Python<'_>,
+    batches: Vec<(usize, Bound<'_, PyAny>, f64)>,
+    dtype: &str,
+    v: &Bound<'_, PyAny>,
+    sets: Vec<Set<Bound<'_, PyAny>>>,
+    settings: Joint,
+) -> PyResult<JointStepped> {
+    if is_single(dtype)? {
+        joint_step_in::<f32>(py, batches, v, sets, settings)
+    } else {
+        joint_step_in::<f64>(py, batches, v, sets, settings)
+    }
+}
+
+fn joint_rows_in<T: Element + Real>(
+    py: Python<'_>,
+    given: &Bound<'_, PyAny>,
+    (v, own): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+    (own_penalty, threads): Joint,
+) -> PyResult<(Py<PyAny>, f64, f64)> {
+    let (v, own, held) = (copied::<T>(v)?, copied(own)?, [Given::<T>::of(given)?]);
+    let rows = views(&held)?.swap_remove(0);
+    let step = JointStep { own_penalty, threads };
+    let JointRows { u, residual2, own2 } = py.detach(|| step.rows(rows, &v, &own)).map_err(|e| raise(&e))?;
+    let u = u.as_standard_layout().into_owned();
+    Ok((PyArray2::from_owned_array(py, u).into_any().unbind(), residual2, own2))
+}
+
+/// U (rows × k) for rows of a data set, V and its own part (columns × k), with the squares of the residual and of the own part.
+#[pyfunction]
+fn joint_rows(
+    py: Python<'_>,
+    given: &Bound<'_, PyAny>,
+    dtype: &str,
+    v: &Bound<'_, PyAny>,
+    own: &Bound<'_, PyAny>,
+    settings: Joint,
+) -> PyResult<(Py<PyAny>, f64, f64)> {
+    if is_single(dtype)? {
+        joint_rows_in::<f32>(py, given, (v, own), settings)
+    } else {
+        joint_rows_in::<f64>(py, given, (v, own), settings)
     }
 }
 
@@ -445,6 +524,8 @@ fn _fednmf(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(factorize, module)?)?;
     module.add_function(wrap_pyfunction!(project, module)?)?;
     module.add_function(wrap_pyfunction!(online_step, module)?)?;
+    module.add_function(wrap_pyfunction!(joint_step, module)?)?;
+    module.add_function(wrap_pyfunction!(joint_rows, module)?)?;
     module.add_function(wrap_pyfunction!(batches, module)?)?;
     module.add_function(wrap_pyfunction!(has_logarithms, module)?)?;
     module.add_function(wrap_pyfunction!(choose_k, module)?)?;

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import fednmf
-from fednmf import NMF, BooleanMF, MiniBatchNMF
+from fednmf import NMF, BooleanMF, IntegrativeNMF, MiniBatchNMF
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::UserWarning:fednmf", "ignore:.*given more than once"
@@ -42,6 +42,8 @@ FITS = {
     "NMF": lambda X: NMF(2, **SETTINGS).fit(X).components_,
     "MiniBatchNMF": lambda X: MiniBatchNMF(2, **SETTINGS).fit(X).components_,
     "MiniBatchNMF of a batch": lambda X: MiniBatchNMF(2, random_state=0).partial_fit(X).components_,
+    "IntegrativeNMF": lambda X: IntegrativeNMF(2, **SETTINGS).fit([X, X]).components_,
+    "IntegrativeNMF of a batch": lambda X: IntegrativeNMF(2, random_state=0).partial_fit({"a": X}).components_,
     "MiniBatchNMF of batches": lambda X: MiniBatchNMF(2, random_state=0).fit(iter([X, X])).components_,
     "federated": lambda X: fednmf.federated([X, X], n_components=2, **SETTINGS).shared["V"],
     "federated columns": lambda X: fednmf.federated([X, X], n_components=2, algo="secure-hals", **SETTINGS).shared["U"],
@@ -52,6 +54,7 @@ FITS = {
 OTHERS = {
     "transform": lambda X: NMF(2, **SETTINGS).fit(np.ones(X.shape)).transform(X),
     "transform of MiniBatchNMF": lambda X: MiniBatchNMF(2, **SETTINGS).fit(np.ones(X.shape)).transform(X),
+    "transform of IntegrativeNMF": lambda X: IntegrativeNMF(2, **SETTINGS).fit([np.ones(X.shape)]).transform([X]),
     "inverse_transform": lambda X: NMF(X.shape[1], **SETTINGS).fit(np.ones(X.shape)).inverse_transform(X),
     "W": lambda X: NMF(2, init="custom").fit_transform(np.ones(X.shape), W=X[:, :2], H=np.ones((2, X.shape[1]))),
     "H": lambda X: MiniBatchNMF(2, init="custom").fit(np.ones(X.shape), H=X[:2]),

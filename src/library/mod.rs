@@ -35,7 +35,9 @@ pub use fit::{Decision, Edge, Factor, Fit, Sent, has_logarithms, project};
 pub use matrix::{Matrix, MatrixView};
 pub use methods::*;
 #[doc(hidden)]
-pub use online::{KlOnlineState, Majorant, OnlineState, OnlineStep, Surrogate, batches};
+pub use online::{
+    JointBatch, JointRows, JointSet, JointStep, KlOnlineState, Majorant, OnlineState, OnlineStep, Surrogate, batches,
+};
 pub use options::Options;
 #[doc(hidden)]
 pub use run::{Start, run};

@@ -13,6 +13,8 @@ pub use fednmf_methods::distributed::online::Surrogate;
 use fednmf_methods::distributed::online::Terms;
 use fednmf_methods::metrics::own_divergence;
 use fednmf_methods::shared::batches;
+use fednmf_methods::shared::joint::update_shared;
+pub use fednmf_methods::shared::joint::{JointRows, JointSet};
 
 use super::matrix::MatrixView;
 use super::{Error, Real, Result};
@@ -60,7 +62,8 @@ impl OnlineStep {
         let OnlineState { v, surrogate } = state;
         let (n, k) = v.dim();
         let fits = surrogate.b.dim() == (n, k) && surrogate.a.dim() == (k, k);
-        self.with_block(batch, n, fits, |block, [penalty_u, penalty_v]| {
+        let [penalty_u, penalty_v] = self.penalties();
+        with_block(batch, (n, fits), self.threads, |block| {
             let rows = block.shape().0;
             let order = block.order();
             let mut in_order = order.zeros(n, k);
@@ -88,7 +91,8 @@ impl OnlineStep {
             *v = v.as_standard_layout().into_owned();
         }
         let fits = majorant.a.dim() == (n, k) && majorant.b.len() == k;
-        self.with_block(batch, n, fits, |block, [penalty_u, penalty_v]| {
+        let [penalty_u, penalty_v] = self.penalties();
+        with_block(batch, (n, fits), self.threads, |block| {
             let rows = block.shape().0;
             let (mut of_v, mut of_u) = (vec![0.0; k], vec![0.0; k]);
             column_sums(v.view().row_major(), &mut of_v);
@@ -109,23 +113,82 @@ impl OnlineStep {
         })
     }
 
-    /// Calls `f` with the block of a batch, and the penalties, if its columns are the `n` rows of V, and the statistics fit.
-    fn with_block<T: Real>(
-        &self,
-        batch: MatrixView<'_, T>,
-        n: usize,
-        fits: bool,
-        f: impl FnOnce(&Block<T>, [Penalty; 2]) -> f64 + Send,
-    ) -> Result<f64> {
-        let columns = batch.shape().1;
-        if n != columns || !fits {
-            return Err(Error::input(format!("the batch has {columns} columns, but V has {n}")));
-        }
-        // SAFETY: the block is dropped before this function returns.
-        #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
-        let block = unsafe { batch.unbounded() }?.checked_block()?;
-        let penalties = [self.penalty_u, self.penalty_v].map(|[l1, l2]| Penalty { l1, l2 });
-        let context = Context::new(ContextOptions { threads: self.threads, ..ContextOptions::default() })?;
-        Ok(context.install(|| f(&block, penalties)))
+    fn penalties(&self) -> [Penalty; 2] {
+        [self.penalty_u, self.penalty_v].map(|[l1, l2]| Penalty { l1, l2 })
     }
+}
+
+/// The settings of a step of joint NMF, X_i ≈ U_i (V + W_i)ᵀ for several data sets with the same columns.
+#[derive(Debug, Clone, Copy)]
+pub struct JointStep {
+    /// λ, the weight of ½‖U_i W_iᵀ‖².
+    pub own_penalty: f64,
+    /// Number of threads.
+    pub threads: usize,
+}
+
+/// A batch of a data set.
+pub struct JointBatch<'a, T: Real> {
+    /// The data set, counted from 0.
+    pub set: usize,
+    /// X (rows × n).
+    pub rows: MatrixView<'a, T>,
+    /// Factor of the former statistics of the data set.
+    pub rho: f64,
+}
+
+impl JointStep {
+    /// The rows of U for a matrix X (rows × n), for V and a data set's W (n × k, in row order).
+    ///
+    /// # Errors
+    /// If the shapes do not fit, or X has entries that are negative or not finite.
+    pub fn rows<T: Real>(&self, x: MatrixView<'_, T>, v: &Array2<T>, own: &Array2<T>) -> Result<JointRows<T>> {
+        let fits = (v.nrows(), v.dim() == own.dim());
+        with_block(x, fits, self.threads, |block| JointRows::solve(block, v, own, self.own_penalty))
+    }
+
+    /// Adds batches of some data sets, whose W are updated, and then V (n × k, in row order). Returns the part of the objective
+    /// Σ_i (½‖X_i − U_i (V + W_i)ᵀ‖² + ½ λ ‖U_i W_iᵀ‖²) that the batches had before.
+    ///
+    /// # Errors
+    /// As [`JointStep::rows`]; V and the data sets are then of no use.
+    pub fn add<T: Real>(
+        &self,
+        batches: Vec<JointBatch<'_, T>>,
+        v: &mut Array2<T>,
+        sets: &mut [JointSet<T>],
+    ) -> Result<f64> {
+        let (n, k) = v.dim();
+        let mut cost = 0.0;
+        for JointBatch { set, rows, rho } in batches {
+            let count = sets.len();
+            let set = sets.get_mut(set).ok_or_else(|| Error::input(format!("data set {set} of {count}")))?;
+            let fits = [&set.own, &set.b].iter().all(|x| x.dim() == (n, k)) && set.a.dim() == (k, k);
+            cost += with_block(rows, (n, fits), self.threads, |block| {
+                let rows = JointRows::solve(block, v, &set.own, self.own_penalty);
+                set.add(block, &rows, rho, v, self.own_penalty);
+                0.5 * (rows.residual2 + self.own_penalty * rows.own2)
+            })?;
+        }
+        update_shared(v, sets);
+        Ok(cost)
+    }
+}
+
+/// Calls `f` with the block of a batch, on this number of threads, if its columns are the n rows of V, and the statistics fit.
+fn with_block<T: Real, R: Send>(
+    batch: MatrixView<'_, T>,
+    (n, fits): (usize, bool),
+    threads: usize,
+    f: impl FnOnce(&Block<T>) -> R + Send,
+) -> Result<R> {
+    let columns = batch.shape().1;
+    if n != columns || !fits {
+        return Err(Error::input(format!("the batch has {columns} columns, but V has {n}")));
+    }
+    // SAFETY: the block is dropped before this function returns.
+    #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
+    let block = unsafe { batch.unbounded() }?.checked_block()?;
+    let context = Context::new(ContextOptions { threads, ..ContextOptions::default() })?;
+    Ok(context.install(|| f(&block)))
 }

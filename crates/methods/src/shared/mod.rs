@@ -11,6 +11,7 @@ pub mod extrapolation;
 pub mod factor_side;
 pub mod grid;
 pub mod init;
+pub mod joint;
 pub mod least_squares;
 pub mod missing;
 pub mod rank_data;

@@ -5,14 +5,7 @@
 //! ½ Σ_i ‖X_i − U_i (V + W_i)ᵀ‖² + ½ λ Σ_i ‖U_i W_iᵀ‖²
 //!
 //! is minimised over U_i, V, W_i ≥ 0. The components V are shared, and W_i is the deviation of party i from them. An
-//! iteration updates three blocks, each a row-wise nonnegative least-squares problem. Its Gram matrix and right-hand side
-//! are
-//!
-//! | block | Gram matrix | right-hand side |
-//! | --- | --- | --- |
-//! | U_i | (V + W_i)ᵀ(V + W_i) + λ W_iᵀW_i | X_i (V + W_i) |
-//! | W_i | (1 + λ) U_iᵀU_i | X_iᵀU_i − V U_iᵀU_i |
-//! | V | Σ_i U_iᵀU_i | Σ_i (X_iᵀU_i − W_i U_iᵀU_i) |
+//! iteration updates U_i, W_i and V, each by a row-wise nonnegative least-squares problem ([`joint`](crate::shared::joint)).
 //!
 //! U_i and W_i never leave their party. V needs two sums over parties, which can be masked. V is the last block, so that
 //! the first sums contain U_i that were fitted to private data instead of a start that others know.
@@ -42,6 +35,7 @@ use crate::parameters::{count, number};
 use crate::shared::disclosure::OpenedSums;
 use crate::shared::extrapolation::inner;
 use crate::shared::init;
+use crate::shared::joint::{combine, subtract_product};
 use crate::shared::least_squares::{LeastSquaresUpdate, Update};
 use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
 use crate::{Algorithm, Measures, Problem};
@@ -226,23 +220,6 @@ fn build<T: Real>(args: &Inmf, problem: Problem<'_, T>) -> SharedResult<Box<dyn 
     }))
 }
 
-/// X ← X − F G, for X and F n × k in the same memory order, and G k × k.
-fn subtract_product<T: Real>(x: &mut Array2<T>, f: &Array2<T>, g: &Array2<T>) {
-    if x.is_standard_layout() {
-        for (mut x, f) in x.rows_mut().into_iter().zip(f.rows()) {
-            for (&f, g) in f.iter().zip(g.rows()) {
-                x.scaled_add(-f, &g);
-            }
-        }
-    } else {
-        for (mut x, g) in x.columns_mut().into_iter().zip(g.columns()) {
-            for (f, &g) in f.columns().into_iter().zip(g) {
-                x.scaled_add(-g, &f);
-            }
-        }
-    }
-}
-
 impl<T: Real> PartyState<T> {
     /// Updates U_i and W_i, and computes the terms of the sums for V's update.
     fn step(
@@ -289,11 +266,6 @@ impl<T: Real> PartyState<T> {
         let residual2 = self.block.residual2(&self.u.view(), &combined.view());
         [residual2, inner(&g.view(), &own_gram.view())].map(not_negative)
     }
-}
-
-/// combined ← V + W
-fn combine<T: Real>(v: &Array2<T>, own: &Array2<T>, combined: &mut Array2<T>) {
-    ndarray::Zip::from(combined).and(v).and(own).for_each(|sum, &v, &own| *sum = v + own);
 }
 
 impl<T: Real> InmfRun<T> {
@@ -361,25 +333,5 @@ impl<T: Real> Algorithm<T> for InmfRun<T> {
         }
         self.iteration = iteration;
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ndarray::ShapeBuilder;
-
-    use super::*;
-
-    #[test]
-    fn a_product_is_subtracted_in_either_memory_order() {
-        let number = |(i, j): (usize, usize)| (3 * i + 7 * j) as f64 % 5.0 - 1.0;
-        let g = Array2::from_shape_fn((3, 3), number);
-        let (x, f) = (Array2::from_shape_fn((6, 3), number), Array2::from_shape_fn((6, 3), |(i, j)| number((j, i))));
-        let expected = &x - &f.dot(&g);
-        let by_columns = |a: &Array2<f64>| Array2::from_shape_fn((6, 3).f(), |at| a[at]);
-        for (mut x, f) in [(x.clone(), f.clone()), (by_columns(&x), by_columns(&f))] {
-            subtract_product(&mut x, &f, &g);
-            assert_eq!(x, expected);
-        }
     }
 }
