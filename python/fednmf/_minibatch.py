@@ -246,7 +246,8 @@ class MiniBatchNMF(NMF):
         average, total, lowest, since = np.nan, 0.0, np.inf, 0
         last = np.nan  # at the end of the pass before
         for step in range(passes * len(batches)):
-            batch = _run.batch(X, *batches[step % len(batches)])
+            if step == 0 or len(batches) > 1:  # A single one stays in memory.
+                batch = _run.batch(X, *batches[step % len(batches)])
             if not hasattr(self, "components_"):
                 if step + 1 < len(batches) and not _has_entries(batch):
                     continue  # The start needs entries.

@@ -57,7 +57,7 @@ impl DisplayArgs {
     pub fn check(&self) -> Result<Display> {
         let image = self.image.as_deref().map(image_size).transpose()?;
         let names = self.terms.as_deref().map(|text| names::list("--terms", text)).transpose()?;
-        Ok(Display { image, names, rows: self.report_rows.unwrap_or(6) })
+        Ok(Display { image, names, rows: self.report_rows.unwrap_or(6), line_names: None })
     }
 
     /// Whether any of these options was given.
@@ -224,7 +224,8 @@ fn found(history: History, args: &ReportArgs, display: &Display) -> Result<Run> 
     };
     let mut display = display.clone();
     display.show_images(serde_json::from_value(history.start["image"].clone()).unwrap_or_default());
-    let display = with_names(&display, &input_of(&history.start, args.input.as_deref())?, history.count("n"));
+    let shape = (history.count("m"), history.count("n"));
+    let display = with_names(&display, &input_of(&history.start, args.input.as_deref())?, shape);
     Ok(Run { history, factors, sample: Err(String::new()), display, notes })
 }
 

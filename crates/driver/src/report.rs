@@ -190,7 +190,7 @@ pub fn of_run<T: Real>(
     }
     let write = || {
         let history = history(planned, trace)?;
-        let display = with_names(display, &planned.input, history.count("n"));
+        let display = with_names(display, &planned.input, (history.count("m"), history.count("n")));
         let private = || "The rows of the matrix are the parties' own: they are not shown.".to_string();
         let (sample, notes) = (sample.ok_or_else(private), Vec::new());
         let factors = Stored::open(&file).map_err(|e| e.to_string());
@@ -211,11 +211,19 @@ fn temporary(report: &Path) -> PathBuf {
     report.with_file_name(name)
 }
 
-/// The display options, completed with the input's names of its n columns if neither names nor an image was requested.
-pub fn with_names(display: &Display, input: &InputSpec, n: usize) -> Display {
+/// The display options for an m × n matrix, completed with the input's names of what is shown with its reconstruction, and of its
+/// columns if neither names nor an image was requested.
+pub fn with_names(display: &Display, input: &InputSpec, (m, n): (usize, usize)) -> Display {
     let mut display = display.clone();
-    if display.image.is_none() && display.names.is_none() {
-        display.names = names::of_input(input).columns.filter(|names| names.len() == n);
+    let names = names::of_input(input);
+    let (rows, columns) = (names.rows.filter(|names| names.len() == m), names.columns.filter(|names| names.len() == n));
+    if matches!(display.lines((m, n)), Ok(Some(Lines::Columns))) {
+        display.line_names = columns;
+        return display;
     }
+    if display.image.is_none() && display.names.is_none() {
+        display.names = columns;
+    }
+    display.line_names = rows;
     display
 }

@@ -4,6 +4,7 @@ use ndarray::{Array2, ArrayView1};
 
 use fednmf_base::units::thousands;
 
+use crate::Display;
 use crate::axis::number;
 use crate::factors::{Factors, Matches, Sample, Usage};
 use crate::png::{Raster, Shade};
@@ -124,37 +125,41 @@ fn pooled(values: &ArrayView1<'_, f64>) -> Vec<f64> {
     (0..cells).map(|c| (c * n / cells..(c + 1) * n / cells).map(|i| values[i]).fold(0.0, f64::max)).collect()
 }
 
-/// The `chosen` sample lines of the matrix, each above its reconstruction. A choice is a place in the sample with its rank in
-/// words.
+/// The `chosen` sample lines of the matrix, each above its reconstruction, as images if the display has their size. A choice is
+/// a place in the sample with its rank in words.
 pub fn reconstructions(
     sample: &Sample,
     reconstruction: &Array2<f64>,
     chosen: &[(usize, &str)],
-    image: Option<(usize, usize)>,
+    display: &Display,
 ) -> String {
-    let word = sample.lines.word();
     let errors = sample.errors(reconstruction);
-    let name = |(r, rank): (usize, &str)| format!("{rank}: {word} {}, error {:.3}", sample.at[r], errors[r]);
+    let line = |r: usize| {
+        let at = sample.at[r];
+        let name = display.line_names.as_ref().and_then(|names| names.get(at));
+        name.map_or_else(|| format!("{} {at}", sample.lines.word()), |name| short(name, 40))
+    };
+    let name = |(r, rank): (usize, &str)| format!("{rank}: {}, error {:.3}", line(r), errors[r]);
     let title = "Reconstruction below the original";
     let description = chosen.iter().map(|&one| name(one)).collect::<Vec<_>>().join("; ") + ".";
     let peak = |r: usize| largest(sample.values.row(r)).max(largest(reconstruction.row(r)));
     let count = chosen.len();
-    if let Some((height, width)) = image {
+    if let Some((height, width)) = display.image {
         let (size, across) = frame(height, width, 6);
         let size = (size.0.min(110.0), size.1 * (size.0.min(110.0) / size.0));
         let (step, tall) = (WIDTH / across as f64, 2.0 * size.1 + 58.0);
         let mut svg = Svg::new(WIDTH, tall * count.div_ceil(across) as f64);
         for (place, &(r, rank)) in chosen.iter().enumerate() {
             let (left, top) = (4.0 + step * (place % across) as f64, tall * (place / across) as f64);
-            svg.text((left, top + 14.0), Anchor::Start, 11.0, &format!("{rank}: {word} {}", sample.at[r]));
+            svg.text((left, top + 14.0), Anchor::Start, 11.0, &short(&format!("{rank}: {}", line(r)), 18));
             svg.text((left, top + 28.0), Anchor::Start, 11.0, &format!("error {:.3}", errors[r]));
-            for (line, (what, values)) in
+            for (below, (what, values)) in
                 [("original", &sample.values), ("reconstruction", reconstruction)].into_iter().enumerate()
             {
                 let row = values.row(r);
                 let raster = Raster::new(height, width, peak(r), Shade::Grey, |i, j| row[i * width + j]);
-                let corner = (left, top + 34.0 + (size.1 + 4.0) * line as f64);
-                svg.image(corner, size, &raster.data_url(), &format!("{what} of {word} {}", sample.at[r]));
+                let corner = (left, top + 34.0 + (size.1 + 4.0) * below as f64);
+                svg.image(corner, size, &raster.data_url(), &format!("{what} of {}", line(r)));
             }
         }
         return svg.finish(title, &description);
@@ -164,12 +169,12 @@ pub fn reconstructions(
     for (place, &(r, rank)) in chosen.iter().enumerate() {
         let top = tall * place as f64;
         svg.text((left, top + 13.0), Anchor::Start, 11.0, &name((r, rank)));
-        for (line, (what, values)) in
+        for (below, (what, values)) in
             [("original", &sample.values), ("factors", reconstruction)].into_iter().enumerate()
         {
             let cells = pooled(&values.row(r));
             let raster = Raster::new(1, cells.len(), peak(r), Shade::Heat, |_, j| cells[j]);
-            let y = top + 18.0 + (thick + 1.0) * line as f64;
+            let y = top + 18.0 + (thick + 1.0) * below as f64;
             svg.image((left, y), (WIDTH - left - 10.0, thick), &raster.data_url(), what);
             svg.text((left - 6.0, y + thick - 3.0), Anchor::End, 11.0, what);
         }
@@ -314,9 +319,14 @@ mod tests {
         assert_eq!(heat_map(&factors).matches("<image").count(), 1);
         let values = array![[0.0, 3.0, 4.0, 0.0]];
         let sample = Sample { lines: Lines::Rows, total: 20, at: vec![17], values: values.clone() };
-        for image in [None, Some((2, 2))] {
-            let svg = reconstructions(&sample, &(&values * 0.5), &[(0, "worst")], image);
-            assert!(svg.matches("<image").count() == 2 && svg.contains("worst: row 17, error 0.500"), "{svg}");
+        let names: Vec<String> = (0..20).map(|i| format!("cell{i}")).collect();
+        for (line_names, line) in [(None, "row 17"), (Some(names), "cell17")] {
+            for image in [None, Some((2, 2))] {
+                let display = Display { image, line_names: line_names.clone(), ..Display::default() };
+                let svg = reconstructions(&sample, &(&values * 0.5), &[(0, "worst")], &display);
+                let text = format!("worst: {line}, error 0.500");
+                assert!(svg.matches("<image").count() == 2 && svg.contains(&text), "{svg}");
+            }
         }
     }
 

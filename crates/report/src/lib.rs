@@ -36,6 +36,8 @@ pub struct Display {
     pub names: Option<Vec<String>>,
     /// Number of rows or columns of the matrix to show with their reconstruction.
     pub rows: usize,
+    /// Names of all of these rows or columns.
+    pub line_names: Option<Vec<String>>,
 }
 
 impl Display {
@@ -172,7 +174,7 @@ fn figures_of(run: &Run, number: usize) -> Result<(RunFigures, Option<Factors>)>
             match factors.reconstruct(stored, &sample.at, boolean)? {
                 Some(found) => {
                     let chosen = extremes(&sample.errors(&found), run.display.rows);
-                    let svg = components::reconstructions(sample, &found, &chosen, run.display.image);
+                    let svg = components::reconstructions(sample, &found, &chosen, &run.display);
                     let of = match sample.at.len() == sample.total {
                         true => format!("all {} {word}s", thousands(sample.total)),
                         false => format!("{} of {} {word}s", thousands(sample.at.len()), thousands(sample.total)),
@@ -244,8 +246,12 @@ mod tests {
 
     #[test]
     fn an_image_or_names_tell_which_lines_are_meant() {
-        let display =
-            |image, names: Option<usize>| Display { image, names: names.map(|n| vec![String::new(); n]), rows: 1 };
+        let display = |image, names: Option<usize>| Display {
+            image,
+            names: names.map(|n| vec![String::new(); n]),
+            rows: 1,
+            line_names: None,
+        };
         assert_eq!(display(Some((2, 3)), None).lines((10, 6)), Ok(Some(Lines::Rows)));
         assert_eq!(display(Some((2, 3)), None).lines((6, 10)), Ok(Some(Lines::Columns)));
         assert_eq!(display(None, Some(10)).lines((6, 10)), Ok(Some(Lines::Rows)));

@@ -90,9 +90,11 @@ impl Standard {
     }
 }
 
-/// The places of the `count` columns with the largest scores, ascending. All columns have a positive mean.
+/// The places of the `count` columns with the largest scores, ascending; of equal scores, the first. All columns have a positive
+/// mean.
 pub fn largest(scores: &[f64], count: usize) -> Vec<usize> {
-    let score = |j: &usize| if scores[*j].is_nan() { f64::NEG_INFINITY } else { scores[*j] };
+    // The last digits of a score depend on the order in which ranks or parties are summed.
+    let score = |j: &usize| if scores[*j].is_nan() { f32::NEG_INFINITY } else { scores[*j] as f32 };
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| score(b).total_cmp(&score(a)));
     order.truncate(count);
@@ -224,6 +226,11 @@ mod tests {
         }
         let all: Vec<usize> = (0..40).collect();
         assert_eq!(most_variable(&moments(500, &columns), 500, 99, Rule::Cnmf), all);
+    }
+
+    #[test]
+    fn of_scores_that_differ_by_rounding_the_first_is_taken() {
+        assert_eq!(largest(&[1.0, 2.0, 2.0 + 1e-12, f64::NAN, 2.0], 2), [1, 2]);
     }
 
     #[test]
