@@ -328,6 +328,10 @@ fn the_memory_of_a_run_is_predicted_within_a_tenth() {
         (&sparse, "--algo hals --init random -k 20 --grid"),
         (&sparse, "--algo hals --init random -k 20 --extrapolation restart --grid"),
         (&tall, "--algo hals --init random -k 4 --grid"),
+        // Two blocks, of which the second is transposed from the first, or from triples.
+        (&sparse, "--algo kl-mu --init random -k 20"),
+        (&sparse, "--algo dsanls --init random -k 20"),
+        (&dense, "--algo kl-mu --init random -k 10"),
     ] {
         for ranks in [1, 2, 4].into_iter().filter(|ranks| *ranks == 1 || path != &dense) {
             let words = match words.strip_suffix("--grid") {

@@ -40,6 +40,8 @@ pub struct Header {
     pub sparse: bool,
     /// Number of stored entries, if the header declares it.
     pub stored: Option<u64>,
+    /// Whether each rank reads whole rows, in the order in which a grid of rows holds them.
+    pub by_rows: bool,
     /// Element type of the entries; for several files, the one that needs the highest precision.
     pub values: Values,
     /// `MatrixMarket coordinate real general`, `npy <f8, C order`, …
@@ -68,6 +70,7 @@ impl Header {
             cols,
             sparse,
             stored: stored.filter(|_| sparse),
+            by_rows: true,
             values: Values::Double,
             format: "in memory".to_string(),
             items: None,
@@ -85,6 +88,25 @@ impl Header {
         let Header { rows, cols, sparse, stored, .. } = *self;
         let copies = if matches!(layout, Layout::RowsAndColumns { .. }) { 2.0 } else { 1.0 };
         copies * least_bytes((rows, cols), sparse, stored, word) / ranks as f64
+    }
+
+    /// How many times its blocks a rank holds at most while they are loaded.
+    pub fn copies_while_loading(&self, layout: &Layout, word: usize) -> f64 {
+        if self.sparse { copies_while_loading(layout, self.by_rows, word) } else { 1.0 }
+    }
+}
+
+/// As [`Header::copies_while_loading`] of a sparse matrix with entries of `word` bytes. Entries that are read in another order than
+/// `by_rows` are held as triples too.
+pub fn copies_while_loading(layout: &Layout, by_rows: bool, word: usize) -> f64 {
+    let word = word as f64;
+    let (held, triple) = (word + 4.0, word + 8.0);
+    match *layout {
+        Layout::Grid { pc: 1, .. } | Layout::RowsAndColumns { ranks: 1 } if by_rows => 1.0,
+        // Both blocks, or what was read, and a block of triples; or such a block, and its values while they are moved.
+        Layout::RowsAndColumns { .. } => (2.0 * held + triple) / (2.0 * held),
+        Layout::Grid { .. } if by_rows => (held + triple) / held,
+        _ => (triple + word) / held,
     }
 }
 

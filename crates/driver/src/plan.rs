@@ -229,7 +229,9 @@ pub fn check_own_memory(planned: &Planned, input: &Input, comm: &Communicator) -
         resuming: *resuming,
     };
     let work = footprint.workspace_bytes(*parties, comm.rank());
-    memory::check_own(work + input.least_bytes(layout, comm, precision.word()), spec.input.memory, comm)
+    let (data, word) = (input.least_bytes(layout, comm, precision.word()), precision.word());
+    let loading = data * input.header().copies_while_loading(layout, word);
+    memory::check_own(loading.max(work + data), spec.input.memory, comm)
 }
 
 /// The method, and the reason if `--algo auto` chose it. The sizes decide, unless that method needs its data in memory, they
@@ -335,11 +337,13 @@ pub struct Footprint<'a> {
 }
 
 impl Footprint<'_> {
-    /// Minimum number of bytes that a rank holds if its data are in memory.
+    /// Minimum number of bytes that a rank holds if its data are in memory, at its peak.
     pub fn least_bytes(&self, layout: &Layout, parties: Parties, rank: usize) -> f64 {
         let data = |word| self.header.least_bytes(layout, parties.ranks, word);
         let narrow = if self.precision == Precision::Mixed { data(size_of::<f32>()) } else { 0.0 };
-        data(self.precision.word()) + self.workspace_bytes(parties, rank) + narrow
+        let word = self.precision.word();
+        let loading = data(word) * self.header.copies_while_loading(layout, word);
+        loading.max(data(word) + self.workspace_bytes(parties, rank) + narrow)
     }
 
     /// Bytes that a rank holds in addition to its data. By the method's formula: the factors with their workspace, or the

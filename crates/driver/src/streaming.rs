@@ -84,7 +84,8 @@ pub fn load_any_rows<T: Real>(
     progress: &mut dyn FnMut(f64),
 ) -> SharedResult<(Loaded<T>, Option<String>)> {
     let layout = Layout::Grid { pr: comm.size(), pc: 1 };
-    let need = beside + input.least_bytes(&layout, comm, size_of::<T>());
+    let data = input.least_bytes(&layout, comm, size_of::<T>());
+    let need = (data + beside).max(data * input.header().copies_while_loading(&layout, size_of::<T>()));
     let streaming = streaming.and_then(|()| input.check_streaming()).map(|()| beside);
     let nodes = memory::nodes(0.0, input.spec().memory, comm);
     let storage = storage(&nodes, |_| need, streaming)?;

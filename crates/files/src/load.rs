@@ -21,7 +21,6 @@ use fednmf_linalg::Real;
 use crate::distribute::files;
 use crate::distribute::request::{LocalBlocks, Request};
 use crate::distribute::synthesize::synthesize;
-use crate::formats::file::MatrixFile;
 use crate::formats::options::{Repeated, TableFormat, TableOptions};
 use crate::open::{Input, Origin};
 use crate::spec::{Scale, Source, Threshold, is_rounded};
@@ -71,7 +70,8 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
-        let need = self.least_bytes(layout, comm, size_of::<T>());
+        let copies = self.header.copies_while_loading(layout, size_of::<T>());
+        let need = copies * self.least_bytes(layout, comm, size_of::<T>());
         match self.spec.kept {
             // The need follows from the number of entries, which stays with the party.
             true => memory::check_own(need, self.spec.memory, comm)?,
@@ -133,11 +133,6 @@ impl Input {
             divisor,
             fingerprints,
         })
-    }
-
-    /// Whether each rank reads rows of a file that has them together.
-    pub fn is_read_by_rows(&self) -> bool {
-        files::file_of_rows(self.origin.files(), self.spec.transpose).is_some_and(MatrixFile::divisible)
     }
 
     /// This rank's blocks without rare entries, if they are suppressed, which a note says here alone; and checked.

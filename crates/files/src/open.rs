@@ -14,7 +14,7 @@ use fednmf_data::synthetic::Synthetic;
 use fednmf_data::values::Values;
 
 use crate::align::aligned;
-use crate::distribute::files::PlacedFile;
+use crate::distribute::files::{PlacedFile, file_of_rows};
 use crate::features;
 use crate::formats::detect;
 use crate::formats::detect::read_header;
@@ -95,6 +95,7 @@ pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
                 cols,
                 sparse,
                 stored: None,
+                by_rows: false,
                 values: Values::Double,
                 format,
                 items: None,
@@ -123,7 +124,7 @@ pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
         joint.widen(&mut file);
         Found { files: file, joint, warning: None }
     };
-    let (files, mut header) = stack(&spec, files, joint.items).map_err(Error::on_all_ranks)?;
+    let (files, mut header) = stack(&spec, files, joint.items, comm.size()).map_err(Error::on_all_ranks)?;
     header.warnings.extend(warning);
     header.common.clone_from(&spec.common);
     let origin = Origin::Files { files, by_position: joint.by_position };
@@ -402,7 +403,12 @@ fn shared_names(spec: &InputSpec, path: &str) -> Option<Vec<String>> {
 }
 
 /// Places the files in the matrix, and determines its header; `items` are those of transactions.
-fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Result<(Vec<PlacedFile>, Header)> {
+fn stack(
+    spec: &InputSpec,
+    files: Vec<FileFacts>,
+    items: Option<Items>,
+    ranks: usize,
+) -> Result<(Vec<PlacedFile>, Header)> {
     let Some(first) = files.first() else { return Err(Error::input("no input files")) };
     let turned = |file: &FileFacts| match (spec.transpose, &file.shown) {
         (false, &Shown { rows, cols, .. }) => (rows, cols),
@@ -452,11 +458,12 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
     // Only where all files are known, so that all ranks have the same number.
     let all_known = known.len() == files.len();
     let stored = || known.iter().try_fold(0u64, |sum, file| sum.checked_add(file.stored?));
-    let header = Header {
+    let mut header = Header {
         rows,
         cols,
         sparse: first.shown.sparse,
         stored: if all_known { stored() } else { None },
+        by_rows: false,
         values: known.iter().map(|file| file.values).max().unwrap_or(Values::Double),
         format: known.first().map_or_else(String::new, |file| file.format.clone()),
         files: spec.by_party().then_some(files.len()),
@@ -468,13 +475,13 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
         image: first.shown.image,
     };
     check_dimensions((rows, cols), header.sparse)?;
-    let placed = files.into_iter().zip(places).map(|(FileFacts { owner, content, .. }, (rows, cols))| PlacedFile {
-        content,
-        owner,
-        rows,
-        cols,
-    });
-    Ok((placed.collect(), header))
+    let placed: Vec<PlacedFile> = files
+        .into_iter()
+        .zip(places)
+        .map(|(FileFacts { owner, content, .. }, (rows, cols))| PlacedFile { content, owner, rows, cols })
+        .collect();
+    header.by_rows = file_of_rows(&placed, spec.transpose).is_some_and(|file| ranks == 1 || file.divisible());
+    Ok((placed, header))
 }
 
 /// A warning if a file of a 10x directory is named in place of the directory, whose lists say that its features are of several

@@ -22,7 +22,8 @@ use fednmf_base::stdout::print;
 use fednmf_base::units;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, Parties};
-use fednmf_data::{GridTraffic, Loaded, PartySplit, Transfer};
+use fednmf_data::header::copies_while_loading;
+use fednmf_data::{GridTraffic, Layout, Loaded, PartySplit, Transfer};
 use fednmf_driver::spec::{Precision, Requested};
 use fednmf_driver::{kernels, precision, too_few_cores};
 use fednmf_files as data;
@@ -85,12 +86,9 @@ pub(crate) struct Job {
     pub counted: Option<Counted>,
     /// Whether the method has a formula for its work and messages. Without one only its memory is predicted.
     pub formula: bool,
-    /// Whether each rank reads rows of the file, which are its block if the grid has one column.
+    /// Whether each rank reads whole rows of the file.
     pub by_rows: bool,
 }
-
-/// How many times the data a rank holds at most while entries are read in any order and sent to their owners.
-const EXCHANGED: f64 = 2.5;
 
 /// Counts from the positions of the nonzeros.
 pub(crate) struct Counted {
@@ -126,8 +124,12 @@ impl Job {
     /// Bytes that a rank holds while the data are loaded.
     fn loading(&self, cost: &Cost, ranks: usize) -> f64 {
         if self.workload.sparse {
-            let stays = self.by_rows && cost.grid.is_some_and(|(_, pc)| pc == 1);
-            return if stays { cost.data } else { EXCHANGED * cost.data };
+            let layout = match (self.method.description().partition, cost.grid) {
+                (Partition::RowsAndColumns, _) => Layout::RowsAndColumns { ranks },
+                (_, Some((pr, pc))) => Layout::Grid { pr, pc },
+                (_, None) => Layout::Grid { pr: 1, pc: ranks },
+            };
+            return cost.data * copies_while_loading(&layout, self.by_rows, self.workload.word);
         }
         // Several ranks read each of their blocks of a dense file through a buffer.
         let blocks = if self.method.description().partition == Partition::RowsAndColumns { 2.0 } else { 1.0 };
@@ -249,7 +251,7 @@ fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) 
         Opened::Input(input) => {
             let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
             let chosen = settle(m, n, sparse);
-            by_rows = input.is_read_by_rows();
+            by_rows = input.header().by_rows;
             let files = input.header().files;
             let parties = Parties { count: parties.or(files).unwrap_or(comm.size()), ranks: comm.size() };
             let partition = chosen.0.description().partition;

@@ -56,6 +56,7 @@ fn found(rows: usize, cols: usize, stored: Option<u64>) -> Found {
         cols,
         sparse: stored.is_some(),
         stored,
+        by_rows: true,
         values: Values::Double,
         format: "npy <f8, C order".into(),
         files: None,

@@ -11,7 +11,7 @@ use fednmf_data::panels::Counts;
 use fednmf_data::policy::position;
 use fednmf_data::split::{PartySplit, whole};
 use fednmf_data::tally::Tally;
-use fednmf_linalg::Real;
+use fednmf_linalg::{CsrMatrix, Real};
 
 use crate::distribute::dense;
 use crate::distribute::dense::DenseFile;
@@ -78,17 +78,28 @@ pub fn read<T: Real>(
     };
     let tiles = layout.tiles(&cuts, comm.rank());
     let mut blocks = Vec::with_capacity(tiles.len());
-    entries = match (entries, &layout) {
-        // The rows that each rank has read are its block.
-        (Held::Rows(_, rows), Layout::Grid { pc: 1, .. }) if cuts.rows == of_ranks => {
-            blocks.push(LocalBlock::Sparse(rows));
-            Held::Triplets(Triplets::new())
-        }
-        (entries, _) => entries,
-    };
+    let mut routes = Route::all(&layout, &cuts);
+    // The rows that each rank has read are its block, or transposed the first of two.
+    if cuts.rows == of_ranks {
+        entries = match (entries, &layout) {
+            (Held::Rows(first, rows), Layout::RowsAndColumns { .. }) => {
+                blocks.push(LocalBlock::Sparse(transposed(&rows)));
+                routes.remove(0);
+                Held::Rows(first, rows)
+            }
+            (entries, _) => entries,
+        };
+        entries = match (entries, &layout) {
+            (Held::Rows(_, rows), Layout::Grid { pc: 1, .. } | Layout::RowsAndColumns { ranks: 1 }) => {
+                blocks.push(LocalBlock::Sparse(rows));
+                routes.clear();
+                Held::Triplets(Triplets::new())
+            }
+            (entries, _) => entries,
+        };
+    }
     let exchange =
         Exchange { comm, stays_local, sparse: request.header.sparse, combine: request.combine, tiles: &tiles };
-    let routes = if blocks.is_empty() { Route::all(&layout, &cuts) } else { Vec::new() };
     for (pass, route) in routes.iter().enumerate() {
         let last = pass + 1 == routes.len();
         let done = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
@@ -106,6 +117,12 @@ pub fn read<T: Real>(
     let [duplicates, stored_zeros] = counts;
     let tallies = tiles.iter().map(Tally::new).collect();
     Ok(LocalBlocks { layout, grids, cuts, blocks, tallies, duplicates, stored_zeros })
+}
+
+fn transposed<T: Real>(rows: &CsrMatrix<T>) -> CsrMatrix<T> {
+    let shape = (rows.cols(), rows.rows());
+    let (starts, columns, values) = rows.transpose_view().to_csr().into_raw_storage();
+    CsrMatrix::new(shape, starts, columns.into(), values.into())
 }
 
 /// The cuts between the parties, if the layout gives each party its own file.

@@ -25,8 +25,15 @@ pub mod stationarity;
 
 use fednmf_linalg::{Block, Real};
 
-/// The row block and the column block of a rank.
+/// The row block (transposed, n × own rows) and the column block (m × own columns) of a rank.
 pub(crate) fn row_and_column_block<T: Real>(blocks: Vec<Block<T>>) -> [Block<T>; 2] {
     let mut blocks = blocks.into_iter();
     std::array::from_fn(|_| blocks.next().expect("the plan gives a row block and a column block"))
+}
+
+/// The blocks of a rank with its own lines as rows: own rows × n, and own columns × m.
+pub(crate) fn blocks_of_own_lines<T: Real>(blocks: Vec<Block<T>>, ranks: usize) -> [Block<T>; 2] {
+    let [rows, cols] = row_and_column_block(blocks);
+    // A single rank has the whole matrix, in both orders.
+    if ranks == 1 { [cols, rows] } else { [rows, cols].map(|block| block.transposed()) }
 }

@@ -33,6 +33,7 @@ use crate::method::SweepSettings;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::Init;
+use crate::shared::blocks_of_own_lines;
 use crate::shared::extrapolation::{Extrapolation, NesterovWeights, extrapolate_growing};
 use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_U, GATHER_V, U, V};
 use crate::shared::grid;
@@ -43,7 +44,6 @@ use crate::shared::missing::{MissingParams, UpdateKind};
 use crate::shared::rank_data::rank_data;
 use crate::shared::regularization;
 use crate::shared::regularization::{Penalties, RegularizationParams};
-use crate::shared::row_and_column_block;
 use crate::shared::sizes::Sizes;
 use crate::{Algorithm, Measures, Problem};
 
@@ -195,6 +195,9 @@ fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ra
         let factors = workload.bytes((own + lines + short + 2 * (rows + cols)) * k);
         cost.start += cost.data * lines as f64 / long as f64 + factors;
     }
+    // Before the start several ranks transpose their blocks, one at a time.
+    let copy = if ranks > 1 { cost.data / 2.0 } else { 0.0 };
+    cost.start = cost.start.max(copy);
     cost
 }
 
@@ -286,7 +289,7 @@ fn factorisation<T: Real, R: DivergenceUpdate<T> + Sync>(
         Some(_) => Start::Given,
         None => choose_start(init, &Sizes { m, n, entries, k }, sparse),
     };
-    let [block_u, block_v] = row_and_column_block(data.blocks).map(|block| block.transposed());
+    let [block_u, block_v] = blocks_of_own_lines(data.blocks, comm.size());
     let side = |block: Block<T>, tags: FactorTags, cuts: &[Range<usize>]| {
         let factor = FactorSide::of_all_ranks(tags, &comm, cuts, k, Order::RowMajor).with_gathered();
         DivergenceSide { factor, last: Array2::zeros((0, k)), block }

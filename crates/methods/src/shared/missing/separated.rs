@@ -15,8 +15,8 @@ use crate::decision::Decision;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::Missing;
+use crate::shared::blocks_of_own_lines;
 use crate::shared::init;
-use crate::shared::row_and_column_block;
 
 /// The data of a rank, with lists of its observed or missing entries.
 pub struct Separated<T: Real> {
@@ -54,7 +54,7 @@ impl<T: Real> Separated<T> {
         comm: &Communicator,
     ) -> SharedResult<Self> {
         let (m, n) = (data.header.rows, data.header.cols);
-        let [rows, cols] = row_and_column_block(std::mem::take(&mut data.blocks)).map(|block| block.transposed());
+        let [rows, cols] = blocks_of_own_lines(std::mem::take(&mut data.blocks), comm.size());
         let places = marked.unwrap_or_default();
         let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
         let sparse = matches!(rows, Block::Sparse(_));
