@@ -62,7 +62,12 @@ def _with_defaults(name: str, what) -> str:
 
 
 def _signature(function) -> str:
-    names = [name for name in inspect.signature(function).parameters if name not in ("self", "y")]
+    names = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in names:
+            names.append("*")
+        if name != "self":
+            names.append(name)
     return f"({', '.join(names)})"
 
 

@@ -13,11 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import _fednmf, _rows, _run, _show
 
-#: Iterations of the start on the first batches.
-_START = 10
+#: Iterations of the start on the first batches, and the largest penalty: own parts are of the order of its reciprocal.
+_START, _MOST_PENALTY = 10, 1e12
 
 #: Several data sets, with names or in order.
 DataSets = Union[Mapping[Hashable, Any], Sequence[Any]]
+
+
+def _columns(X: Any) -> Any:
+    """The names of the columns, if X has any."""
+    names = getattr(X, "var_names", getattr(X, "columns", None))
+    return None if names is None else list(names)
 
 
 class IntegrativeNMF(BaseEstimator):
@@ -25,8 +31,8 @@ class IntegrativeNMF(BaseEstimator):
     part H_i of them.
 
     The objective of LIGER, 1/2 sum_i ||X_i - W_i (H + H_i)||^2 + 1/2 own_penalty sum_i ||W_i H_i||^2, is minimised over W_i, H,
-    H_i >= 0 by online iNMF (Gao et al. 2021). A batch has rows of every data set. W is the minimiser for them, and H_i and H take
-    a step of coordinate descent on statistics of all batches so far. One batch is in memory at a time.
+    H_i >= 0 by online iNMF (Gao et al. 2021). A batch has rows of every data set, in proportion to their sizes. W is the minimiser for
+    them, and H_i and H take a step of coordinate descent on statistics of all batches so far. One batch is in memory at a time.
 
     The method `inmf` (of `federated` and the program) has the same objective for data sets in memory, between parties too.
     Neither scales features: divide the columns of each data set by their root mean square first, as LIGER does.
@@ -35,9 +41,9 @@ class IntegrativeNMF(BaseEstimator):
     ----------
     n_components : int
     own_penalty : float
-        Weight of the penalty on the own parts, the lambda of LIGER: the larger, the more is shared.
+        Weight of the penalty on the own parts, the lambda of LIGER: the larger, the more is shared; at most 1e12.
     batch_size : int
-        Samples of a batch, from all data sets in proportion to their sizes.
+        Samples of a batch, about; a data set with fewer rows than there are batches has rows in as many only.
     tol : float
         Stop when the average cost falls by at most this share in a pass. 0: never.
     max_iter : int
@@ -51,7 +57,8 @@ class IntegrativeNMF(BaseEstimator):
 
     A batch of `fit` has rows from sixteen places of each data set, since data are often sorted. Data sets are a dict or a list of
     arrays, sparse matrices, AnnData (also with `backed="r"`), datasets of HDF5 or zarr, or arrays of dask. Names of columns must be
-    the same in all, in the same order. A fit that fails leaves the model as it was.
+    the same in all, in the same order. The start is another where a data set is sparse than for the same entries in dense arrays, and so
+    may be the result. A fit that fails leaves the model as it was.
 
     Attributes
     ----------
@@ -64,7 +71,7 @@ class IntegrativeNMF(BaseEstimator):
     reconstruction_err_ : float
         The root of sum_i ||X_i - W_i (H + H_i)||^2; not after `partial_fit`.
     n_iter_ : int
-        Passes over the data sets.
+        Passes over the data sets, or calls of `partial_fit`.
     n_features_in_ : int
     feature_names_in_ : array of str
         If the data sets have names of columns that are all strings.
@@ -160,10 +167,10 @@ class IntegrativeNMF(BaseEstimator):
         _run.count("n_components", self.n_components)
         _run.count("batch_size", self.batch_size)
         _run.count("max_iter", self.max_iter)
-        _run.at_least_zero("own_penalty", self.own_penalty)
+        if _run.at_least_zero("own_penalty", self.own_penalty) > _MOST_PENALTY:
+            raise ValueError(f"own_penalty={self.own_penalty!r}: must be a number from 0 to {_MOST_PENALTY:g}")
         _run.at_least_zero("tol", self.tol)
-        if not 0 < _run.at_least_zero("forget_factor", self.forget_factor) <= 1:
-            raise ValueError(f"forget_factor={self.forget_factor!r}: must be a number above 0, at most 1")
+        _run.share("forget_factor", self.forget_factor)
 
     def _given(self, X: DataSets) -> dict[Hashable, Any]:
         """The matrices by name."""
@@ -172,14 +179,21 @@ class IntegrativeNMF(BaseEstimator):
         named = dict(X.items() if isinstance(X, Mapping) else enumerate(X))
         if not named:
             raise ValueError("there is no data set")
-        first = not hasattr(self, "components_")
+        columns = {name: _columns(matrix) for name, matrix in named.items()}
+        with_names = [name for name, listed in columns.items() if listed is not None]
+        for name in with_names:
+            if columns[name] != columns[with_names[0]]:
+                raise ValueError(f"data set {name!r}: its columns are not those of {with_names[0]!r}, in the same order")
+        # Names that some data sets have are those of all.
+        order = sorted(named, key=lambda name: columns[name] is None)
+        first = None if hasattr(self, "components_") else order[0]
         given = {}
-        for place, (name, matrix) in enumerate(named.items()):
+        for name in order:
             try:
-                given[name] = _run.given(self, matrix, reset=first and place == 0)
+                given[name] = _run.given(self, named[name], reset=name == first)
             except (ValueError, TypeError) as e:
                 raise type(e)(f"data set {name!r}: {e}") from None
-        return given
+        return {name: given[name] for name in named}
 
     def _fit(self, sets: dict[Hashable, Any], progress: Optional[_show.Progress]) -> None:
         sizes = {name: matrix.shape[0] for name, matrix in sets.items()}
@@ -243,10 +257,11 @@ class IntegrativeNMF(BaseEstimator):
 
     def _rows(self, rows: Any, name: Hashable) -> tuple[np.ndarray, float, float]:
         """W of some rows of a data set, ||X - W (H + H_i)||^2 and ||W H_i||^2."""
-        H = self.components_
-        own = self.own_components_.get(name, np.zeros_like(H))
-        rows = _run.native(rows.astype(H.dtype, copy=False))
-        return _fednmf.joint_rows(rows, str(H.dtype), np.ascontiguousarray(H.T), np.ascontiguousarray(own.T), self._settings())
+        dtype = np.result_type(self.components_, rows)
+        H = self.components_.astype(dtype, copy=False)
+        own = self.own_components_.get(name, np.zeros_like(H)).astype(dtype, copy=False)
+        rows = _run.native(rows.astype(dtype, copy=False))
+        return _fednmf.joint_rows(rows, str(dtype), np.ascontiguousarray(H.T), np.ascontiguousarray(own.T), self._settings())
 
     def _settings(self) -> tuple[float, int]:
         return float(self.own_penalty), _run.threads(self.n_jobs)

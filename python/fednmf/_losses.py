@@ -9,6 +9,8 @@ import scipy.sparse as sp
 
 #: Entries of W H that are computed at a time.
 _BLOCK = 1_000_000
+#: Below this share of its terms a difference of sums has too few digits.
+_CANCELLED = 1e-8
 #: Lower bound of an entry of W H in a negative power, in units of X; the same as in the iterations.
 _FLOOR = float(np.finfo(np.float32).eps)
 
@@ -40,15 +42,17 @@ def frobenius(X: Any, W: np.ndarray, H: np.ndarray) -> float:
     """The Frobenius norm of X - W H."""
     W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
     if sp.issparse(X):
-        squared = sum((float(np.vdot(x, x)) for x, _ in _stored_blocks(X)), 0.0)
+        size = sum((float(np.vdot(x, x)) for x, _ in _stored_blocks(X)), 0.0)
         # By blocks, since SciPy widens a matrix in float32 for the product.
         step = max(1, X.shape[0] * _BLOCK // max(X.nnz, 1))
         parts = (slice(first, first + step) for first in range(0, X.shape[0], step))
         cross = sum((float(np.vdot(X[rows] @ H.T, W[rows])) for rows in parts), 0.0)
-        squared += np.vdot(W.T @ W, H @ H.T) - 2 * cross
-    else:
-        squared = sum((float(np.linalg.norm(X[rows] - W[rows] @ H)) ** 2 for rows in _row_blocks(X, len(H))), 0.0)
-    return float(np.sqrt(max(squared, 0.0)))
+        squared = size + np.vdot(W.T @ W, H @ H.T) - 2 * cross
+        if squared > _CANCELLED * size:
+            return float(np.sqrt(squared))
+    dense = lambda rows: X[rows].toarray() if sp.issparse(X) else X[rows]  # noqa: E731
+    squared = sum((float(np.linalg.norm(dense(rows) - W[rows] @ H)) ** 2 for rows in _row_blocks(X, len(H))), 0.0)
+    return float(np.sqrt(squared))
 
 
 def divergence(X: Any, W: np.ndarray, H: np.ndarray, beta: float) -> float:
@@ -87,17 +91,18 @@ def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
     """The generalised Kullback-Leibler divergence of W H from X."""
     W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
     total = float(W.sum(axis=0) @ H.sum(axis=1))
-    tiny = np.finfo(np.float64).tiny
     if sp.issparse(X):
         at_nonzeros = _at_nonzeros(X, W, H)
         for x, some in _stored_blocks(X):
-            found = np.maximum(at_nonzeros[some], tiny)
-            total += float((x * np.log(np.maximum(x, tiny) / found) - x).sum())
+            x, found = x[x > 0], at_nonzeros[some][x > 0]
+            # Infinite where W H is 0.
+            with np.errstate(divide="ignore"):
+                total += float((x * (np.log(x) - np.log(found)) - x).sum())
         return max(total, 0.0)
     for rows in _row_blocks(X, len(H)):
         block = X[rows].astype(np.float64)
         positive = block > 0
         x = block[positive]
-        found = np.maximum((W[rows] @ H)[positive], tiny)
-        total += float((x * np.log(x / found) - x).sum())
+        with np.errstate(divide="ignore"):
+            total += float((x * (np.log(x) - np.log((W[rows] @ H)[positive])) - x).sum())
     return max(total, 0.0)

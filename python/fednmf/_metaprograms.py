@@ -80,7 +80,7 @@ def metaprograms(
     metric : "cosine", "jaccard" or None
         None: "cosine", or "jaccard" if a sample has top lists only.
     n_top, specificity
-        Of `top_lists`.
+        Of `top_lists`. A meta-programme has those of the genes that more than half of its members list, at most `n_top`.
     min_share : float
         A meta-programme has members of at least this share of the samples, and of two.
     min_silhouette : float

@@ -72,7 +72,8 @@ class MiniBatchNMF(NMF):
     fresh_restarts, fresh_restarts_max_iter, transform_max_iter
         Accepted as in scikit-learn, and without effect: W is solved for exactly.
 
-    A batch of `fit` has rows from sixteen places of X, since data are often sorted. Names of columns must be those of the first fit,
+    A batch of `fit` has rows from sixteen places of X, since data are often sorted. The default start is another for sparse data
+    than for dense data with the same entries, and so may be the result. Names of columns must be those of the first fit,
     in the same order. A fit that fails leaves the model as it was.
 
     Attributes
@@ -84,7 +85,7 @@ class MiniBatchNMF(NMF):
         The Frobenius norm of X - W H, or the root of twice the divergence; not after `partial_fit` and a `fit` of batches from an
         iterator.
     n_iter_ : int
-        Passes over X.
+        Passes over X, or calls of `partial_fit`.
     n_steps_ : int
         Batches.
     n_features_in_ : int
@@ -351,6 +352,5 @@ class MiniBatchNMF(NMF):
             raise ValueError(
                 f"beta_loss={self.beta_loss!r}: MiniBatchNMF has 'frobenius' (2) and 'kullback-leibler' (1); NMF has other losses"
             )
-        if not 0 < _run.at_least_zero("forget_factor", self.forget_factor) <= 1:
-            raise ValueError(f"forget_factor={self.forget_factor!r}: must be a number above 0, at most 1")
+        _run.share("forget_factor", self.forget_factor)
         return float(loss)

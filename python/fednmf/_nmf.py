@@ -86,7 +86,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     Attributes
     ----------
     components_ : array (n_components, n_features)
-        H, by descending weight; with init "custom" in the order given.
+        H, by descending weight after the last iteration; with init "custom" in the order given.
     n_components_ : int
     reconstruction_err_ : float
         The Frobenius norm of X - W H, or the square root of twice the divergence, without penalties, for the W that

@@ -101,7 +101,14 @@ def at_least_zero(name: str, value: Any) -> float:
     """`value` if it is a finite number from 0 on."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < float("inf"):
         return float(value)
-    raise ValueError(f"{name}={value!r}: must be a number, at least 0")
+    raise ValueError(f"{name}={value!r}: must be a finite number, at least 0")
+
+
+def share(name: str, value: Any) -> float:
+    """`value` if it is a number above 0, at most 1."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) <= 1:
+        return float(value)
+    raise ValueError(f"{name}={value!r}: must be a number above 0, at most 1")
 
 
 def accepted(X: Any, what: str = "X") -> Any:
@@ -273,6 +280,14 @@ def factorize(
     )
 
 
+def _exponent(X: Any) -> int:
+    """The exponent of the largest entry if powers of it may be out of range, else 0."""
+    values = X.data if sp.issparse(X) else X
+    largest = float(values.max()) if values.size else 0.0
+    exponent = int(np.frexp(largest)[1])
+    return exponent if 0 < largest < float("inf") and abs(exponent) > np.finfo(values.dtype).maxexp // 8 else 0
+
+
 def project(
     X: Any,
     components: np.ndarray,
@@ -295,6 +310,19 @@ def project(
     m = X.shape[0]
     parts = [X] if in_memory and step >= m else (X[first : min(first + step, m)] for first in range(0, m, step))
     count_of_threads = threads(n_jobs)
-    found = [_fednmf.project(native(part), str(X.dtype), v, penalty, count_of_threads, beta, min_gain) for part in parts]
+
+    def solved(part: Any) -> np.ndarray:
+        exponent = _exponent(part) if beta not in (None, 1) else 0
+        weights = penalty
+        if exponent:
+            scale = -exponent
+            part = part._with_data(np.ldexp(part.data, scale)) if sp.issparse(part) else np.ldexp(part, scale)
+            # The divergence of a part s times as large is s^beta times as large, and its minimiser s times.
+            powers = np.exp2(np.clip([scale * (beta - 1), scale * (beta - 2)], -1022, 1023))
+            weights = float(penalty[0] * powers[0]), float(penalty[1] * powers[1])
+        found = _fednmf.project(native(part), str(X.dtype), v, weights, count_of_threads, beta, min_gain)
+        return np.ldexp(found, exponent) if exponent else found
+
+    found = [solved(part) for part in parts]
     # The weights of a row of zeros may be -0, and -0 + 0 = 0.
     return (found[0] if len(found) == 1 else np.concatenate(found)) + X.dtype.type(0)

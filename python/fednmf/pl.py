@@ -168,7 +168,8 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
     data : AnnData, array (samples x components) or Programs of `fednmf.tl.cnmf`
         Of AnnData ``obsm["X_nmf"]`` and ``varm["NMF"]``; an array is W.
     groups : str or sequence
-        A column of ``adata.obs``, or the group of each sample; those without one are left out, with a warning.
+        A column of ``adata.obs``, or the group of each sample; those without one are left out, with a warning. A Series is
+        matched by the names of the samples, where these are known.
     H : array (components x features) or None
         For an array W; None: the components are used as if they had sum 1.
     ax : matplotlib Axes or None
@@ -193,6 +194,7 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
             known = ", ".join(map(str, data.obs)) or "none" if hasattr(data, "obs") else "none, since data is an array"
             raise ValueError(f"groups={groups!r}: is no column of adata.obs; there are {known}")
         groups = data.obs[groups]
+    groups = _matched(groups, data)
     given, groups = groups, _annotated.labels(groups, "groups")
     if len(groups) != len(shares):
         raise ValueError(f"groups has {len(groups)} entries, but there are {len(shares)} samples")
@@ -318,6 +320,17 @@ def _in_order(groups: Any, labels: np.ndarray) -> list[str]:
         return sorted(found, key=places.__getitem__)
     except TypeError:
         return sorted(found)
+
+
+def _matched(groups: Any, data: Any) -> Any:
+    """A Series in the order of the samples of data, if both have names that are not just numbers in order."""
+    names = getattr(data, "obs_names", getattr(getattr(data, "usages", data), "index", None))
+    index = getattr(groups, "index", None)
+    if names is None or not hasattr(index, "equals") or index.equals(names) or type(index).__name__ == "RangeIndex":
+        return groups
+    if not index.is_unique or set(index) != set(names):
+        raise ValueError("groups is a Series with other names than the samples: give groups.to_numpy() if it is in their order")
+    return groups.loc[names]
 
 
 def _shares(data: Any, H: Any) -> np.ndarray:

@@ -28,7 +28,7 @@ fn raise(error: &Error) -> PyErr {
 /// A message in which options of the command line have the names of parameters: `--own-penalty` is `own_penalty`.
 fn in_python(message: &str) -> String {
     // The package has no such parameter.
-    let message = message.replace(" (--scale max)", "");
+    let message = message.replace(" (--scale max)", "").replace("--precision f", "float");
     let mut parts = message.split("--");
     let mut text = parts.next().unwrap_or_default().to_string();
     for part in parts {

@@ -3,6 +3,7 @@
 import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import nnls
@@ -129,6 +130,35 @@ def test_data_sets_may_arrive_later_and_unknown_ones_have_no_own_part(donors):
     assert not hasattr(model, "objective_")
 
 
+@pytest.mark.parametrize("size", [1e155, 1e160])
+def test_batches_with_too_large_entries_are_refused_and_leave_the_model(donors, size):
+    X = donors["A"][:60]
+    models = [IntegrativeNMF(3, random_state=0).partial_fit({"A": X}), MiniBatchNMF(3, random_state=0).partial_fit(X)]
+    for model, batch in zip(models, ({"A": size * X}, size * X)):
+        before = model.components_
+        with pytest.raises(ValueError, match="too large for f64"):
+            model.partial_fit(batch)
+        assert model.components_ is before
+    with pytest.raises(ValueError, match="too large for f32; divide the data first, or use float64"):
+        MiniBatchNMF(3, random_state=0).fit(iter([X.astype(np.float32), (1e19 * X).astype(np.float32) * np.float32(10)]))
+
+
+def test_new_data_are_computed_in_their_own_precision(donors):
+    single = IntegrativeNMF(3, batch_size=300, random_state=0).fit([X.astype(np.float32) for X in donors.values()])
+    W = single.transform([1e-60 * donors["A"]])[0]
+    assert W.dtype == np.float64
+    np.testing.assert_allclose(1e60 * W, single.transform([donors["A"]])[0], rtol=1e-6, atol=1e-12)
+
+
+def test_names_of_columns_are_those_of_all(donors):
+    frames = {name: pd.DataFrame(X, columns=[f"g{i}" for i in range(60)]) for name, X in donors.items()}
+    model = IntegrativeNMF(2, batch_size=500, random_state=0)
+    assert list(model.fit([donors["A"], frames["B"]]).feature_names_in_[:2]) == ["g0", "g1"]
+    for sets in ([donors["A"], frames["A"], frames["B"].iloc[:, ::-1]], [frames["A"], frames["B"].iloc[:, ::-1]]):
+        with pytest.raises(ValueError, match="its columns are not those of"):
+            model.fit(sets)
+
+
 @pytest.mark.parametrize(
     ("params", "sets", "message"),
     [
@@ -138,6 +168,7 @@ def test_data_sets_may_arrive_later_and_unknown_ones_have_no_own_part(donors):
         ({}, {"x": -np.ones((3, 2))}, "data set 'x': Negative values"),
         ({}, {"x": np.full((3, 2), np.nan)}, "data set 'x': Input X contains NaN"),
         ({"own_penalty": -1}, [np.ones((3, 2))], "own_penalty=-1"),
+        ({"own_penalty": 1e13}, [np.ones((3, 2))], "must be a number from 0 to 1e\\+12"),
         ({"n_components": 0}, [np.ones((3, 2))], "n_components=0"),
         ({"forget_factor": 0}, [np.ones((3, 2))], "forget_factor=0"),
     ],

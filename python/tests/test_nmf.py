@@ -260,8 +260,8 @@ def test_more_components_than_features(planted):
 @pytest.mark.parametrize(
     "params, message",
     [
-        ({"alpha_W": -0.1}, "alpha_W=-0.1: must be a number, at least 0"),
-        ({"alpha_H": "some"}, "alpha_H='some': must be a number, at least 0"),
+        ({"alpha_W": -0.1}, "alpha_W=-0.1: must be a finite number, at least 0"),
+        ({"alpha_H": "some"}, "alpha_H='some': must be a finite number, at least 0"),
         ({"l1_ratio": 1.5}, "l1_ratio=1.5: must be a number from 0 to 1"),
         ({"init": "nndsvdx"}, "init='nndsvdx': must be"),
         ({"solver": "hals"}, "solver='hals': must be"),
@@ -433,3 +433,32 @@ def test_more_iterations_are_not_worse(seed):
     X = rng.random((m, 3)) @ rng.random((3, n)) + 0.02 * rng.random((m, n))
     errors = [NMF(k, max_iter=most, tol=0, random_state=seed).fit(X).reconstruction_err_ for most in (60, 150, 400, 800)]
     assert all(later <= 1.01 * earlier for earlier, later in zip(errors, errors[1:])), errors
+
+
+@pytest.mark.parametrize("largest", [1.0, 1e7, 1e9])
+def test_the_error_of_a_nearly_exact_sparse_fit_has_all_digits(largest):
+    rng = np.random.default_rng(0)
+    factor = lambda shape: rng.random(shape) * (rng.random(shape) < 0.5)  # noqa: E731
+    X = factor((60, 3)) @ factor((3, 25))
+    X[0, 0] = largest
+    for given in (X, sp.csr_matrix(X)):
+        model = NMF(3, random_state=0, max_iter=1000)
+        W = model.fit_transform(given)
+        assert model.reconstruction_err_ == pytest.approx(np.linalg.norm(X - W @ model.components_), rel=1e-6)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_a_divergence_is_infinite_where_nothing_explains_an_entry(form):
+    X = np.array([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]])
+    start = {"W": np.ones((3, 1)), "H": np.array([[1.0, 0.0]])}
+    model = NMF(1, beta_loss=1, solver="mu", init="custom", max_iter=3).fit(form(X), **start)
+    assert model.reconstruction_err_ == np.inf
+    assert 0 < NMF(1, beta_loss=1, random_state=0).fit(form(X)).reconstruction_err_ < np.inf
+
+
+@pytest.mark.parametrize("beta", [-1, 0, 0.5, 1, 1.5, 2, 3])
+@pytest.mark.parametrize("exponent", [-900, 600, 900])
+def test_weights_of_new_data_have_their_scale(beta, exponent, planted):
+    model = NMF(3, beta_loss=beta, solver="mu", random_state=0, max_iter=100).fit(planted)
+    W, scaled = model.transform(planted), model.transform(np.ldexp(planted, exponent))
+    np.testing.assert_allclose(np.ldexp(scaled, -exponent), W, rtol=1e-6, atol=1e-9 * W.max())

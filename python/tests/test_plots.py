@@ -63,7 +63,13 @@ def test_the_map_colours_cells_by_their_shares():
     colours = np.sort(axes[1].collections[0].get_array())
     used = adata.obsm["X_nmf"] * adata.varm["NMF"].sum(axis=0)
     assert np.allclose(colours, np.sort((used / used.sum(axis=1, keepdims=True))[:, 1]))
-    assert np.asarray(fednmf.pl.usage(adata, "kind").images[0].get_array()).shape == (3, 3)
+    by_column = np.asarray(fednmf.pl.usage(adata, "kind").images[0].get_array())
+    assert by_column.shape == (3, 3)
+    # A Series has names, whatever its order.
+    kinds = adata.obs["kind"].sample(frac=1, random_state=1)
+    np.testing.assert_array_equal(np.asarray(fednmf.pl.usage(adata, kinds).images[0].get_array()), by_column)
+    with pytest.raises(ValueError, match="other names than the samples"):
+        fednmf.pl.usage(adata, kinds.rename(lambda name: name + "x"))
     with pytest.raises(ValueError, match="there are kind"):
         fednmf.pl.usage(adata, "leiden")
 

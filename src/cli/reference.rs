@@ -62,10 +62,22 @@ fn command_line() -> String {
     out.push_str("\n## Options of some methods\n\nThese belong to the methods that are named with them.\n");
     for one in options::all() {
         let value = one.value_name().map_or_else(String::new, |value| format!(" {value}"));
-        let _ = writeln!(out, "\n### `--{}`\n\n`--{}{value}`: {}.", one.name, one.name, one.help());
-        let words = one.words();
-        if !words.is_empty() {
-            let _ = writeln!(out, "\nValues: `{}`.", words.join("`, `"));
+        let _ = write!(out, "\n### `--{}`\n\n`--{}{value}`:", one.name, one.name);
+        match &one.meanings[..] {
+            [meaning] => {
+                let _ = writeln!(out, " {}.", meaning.help());
+                let values = values(meaning);
+                if !values.is_empty() {
+                    let _ = writeln!(out, "\n{values}");
+                }
+            }
+            several => {
+                out.push_str("\n\n");
+                for meaning in several {
+                    let text = format!("- {}: {}. {}", links(&meaning.methods), meaning.help(), values(meaning));
+                    let _ = writeln!(out, "{}", text.trim_end());
+                }
+            }
         }
         let _ = writeln!(out, "\n{}", takers(&one));
     }
@@ -117,18 +129,29 @@ fn takers(option: &options::MethodOption) -> String {
             None => by_default.push((default, vec![method])),
         }
     }
-    // `auto` takes the messages of the method that it chooses, and has no section of its own.
-    let link = |name: &&str| match *name == registry::AUTO.description().name {
-        true => format!("[{name}](../guide/algorithms/{name}.md)"),
-        false => format!("[{name}](../reference.md#{name})"),
-    };
     let methods = |(default, methods): &(&str, Vec<&str>)| {
-        let names = methods.iter().map(link).collect::<Vec<_>>().join(", ");
+        let names = links(methods);
         if default.is_empty() || option.value_name().is_none() { names } else { format!("`{default}` for {names}") }
     };
     let has_default = option.value_name().is_some() && by_default.iter().any(|(default, _)| !default.is_empty());
     let what = if has_default { "Default" } else { "Methods" };
     format!("{what}: {}.", by_default.iter().map(methods).collect::<Vec<_>>().join("; "))
+}
+
+/// Methods, with links to what they send.
+fn links(methods: &[&str]) -> String {
+    // `auto` takes the messages of the method that it chooses, and has no section of its own.
+    let link = |name: &&str| match *name == registry::AUTO.description().name {
+        true => format!("[{name}](../guide/algorithms/{name}.md)"),
+        false => format!("[{name}](../reference.md#{name})"),
+    };
+    methods.iter().map(link).collect::<Vec<_>>().join(", ")
+}
+
+/// The words that an option takes, as a sentence; empty if it takes others.
+fn values(meaning: &options::Meaning) -> String {
+    let words = meaning.words();
+    if words.is_empty() { String::new() } else { format!("Values: `{}`.", words.join("`, `")) }
 }
 
 /// `-k, --components K`, or the name of an argument.
@@ -215,4 +238,24 @@ fn message_table<'a>(out: &mut String, method: Option<&Description>, rows: impl 
 /// Text escaped for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_option_has_the_text_of_each_method() {
+        let page = command_line();
+        for method in registry::ALL.iter() {
+            for parameter in method.parameters() {
+                let (name, help) = (parameter.option(), parameter.help());
+                let (_, section) = page.split_once(&format!("\n### `--{name}`\n")).expect("a section of its own");
+                let section = section.split("\n### ").next().unwrap_or_default();
+                assert!(section.contains(&help), "--{name} of {}: {help}", method.description().name);
+            }
+        }
+        let line = "- [mebf](../reference.md#mebf): Share of a pattern that a row or column needs to join it.\n";
+        assert!(page.contains(line), "{page}");
+    }
 }

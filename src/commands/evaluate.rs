@@ -87,8 +87,9 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     };
     let mut matrix = matched.load(streaming, &mut progress, comm)?;
     if let (Some(file), Some(marks)) = (run.missing.marks(), &matrix.marks) {
-        let checked = marks.check_order(file, matrix.orders.differ_from_run);
-        checked.and_then(|()| run.check_marks(file, marks.checksum)).map_err(Error::on_all_ranks)?;
+        marks.check_order(file, matrix.orders.differ_from_run).map_err(Error::on_all_ranks)?;
+        let (row, column) = (|i| matrix.orders.rows.factor_row(i), |j| matrix.orders.columns.factor_row(j));
+        run.check_marks(file, marks, [&row, &column], comm).map_err(Error::on_all_ranks)?;
     }
     run.check_form(&args.factors, matrix.sparse).map_err(Error::on_all_ranks)?;
     let orders = &matrix.orders;

@@ -244,6 +244,18 @@ mod tests {
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{text}");
     }
 
+    /// Parties have neither starts nor marks of missing entries in a file.
+    #[test]
+    fn messages_of_parties_are_of_no_option_that_is_refused() {
+        for method in registry::descriptions().filter(|method| method.partition.is_private()) {
+            for w in method.all_messages() {
+                let when = w.when.split("; without private data").next().unwrap_or_default();
+                let refused = ["--init", "--missing FILE"].into_iter().find(|option| when.contains(option));
+                assert_eq!(refused, None, "{}: {}", method.name, w.kind);
+            }
+        }
+    }
+
     #[test]
     fn tables_of_messages_fit_the_terminal() {
         for method in registry::descriptions() {

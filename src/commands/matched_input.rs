@@ -22,6 +22,7 @@ use fednmf_files::names::{Match, Names, compare, repeated, unmatched};
 use fednmf_files::output::matrices::{Factor, OwnParts, Stored};
 use fednmf_files::{Input, InputSpec, TableOptions};
 use fednmf_linalg::Block;
+use fednmf_methods::parameters::Missing;
 
 use super::provenance::Provenance;
 
@@ -60,6 +61,11 @@ impl StoredFactors {
     /// As [`Factor::open`].
     pub fn factor(&self, name: &'static str) -> Result<Factor<'_>> {
         Factor::open(&self.stored, name)
+    }
+
+    /// The factors of each party whose file is beside this shared file, without those that cannot be read.
+    pub fn of_parties(&self) -> Vec<StoredFactors> {
+        self.stored.files_of_parties().iter().filter_map(|path| StoredFactors::open(path).ok()).collect()
     }
 
     /// The V of each party, if parties have parts of V of their own.
@@ -142,6 +148,22 @@ impl Common {
         self.others_are_zero
     }
 
+    /// What becomes of columns that only the factors, or only the matrix `input`, have. `absent`: the missing entries.
+    pub fn note(&self, input: &str, absent: &Missing) -> String {
+        let missing = match self.others_are_zero {
+            true if *absent == Missing::ZeroUnobserved => "do not occur in it, and are missing",
+            true => "do not occur in it, and count as zero",
+            false => "are missing in it, and are left out of the fit",
+        };
+        format!(
+            "{input}: {} of the {} columns of the factors {missing}; {} of its columns are not in the factors, and are \
+             ignored",
+            self.missing(),
+            self.factor_rows,
+            self.ignored()
+        )
+    }
+
     /// The rows of the factor for the columns that [`Common::block`] keeps.
     pub fn factor(&self, factor: Array2<f64>) -> Array2<f64> {
         if self.others_are_zero { factor } else { factor.select(Axis(0), &self.columns().1) }
@@ -188,6 +210,11 @@ impl Order {
         self.permutation().map_or(i, |order| order[i])
     }
 
+    /// The row of the stored factor for row or column i of any matrix; `None` if the factor has none.
+    pub fn known_row(&self, i: usize) -> Option<usize> {
+        if let Order::Common(common) = self { common.rows[i] } else { Some(self.factor_row(i)) }
+    }
+
     /// The row or column of the matrix for each row of the factor; `None` if it is the same.
     pub fn inverse(&self) -> Option<Vec<usize>> {
         let order = self.permutation()?;
@@ -212,6 +239,27 @@ pub struct OpenedInput<'a> {
 impl<'a> OpenedInput<'a> {
     fn shape(&self) -> (usize, usize) {
         (self.input.header().rows, self.input.header().cols)
+    }
+
+    /// The same matrix, to be matched with other factors of the run: those of a party, or of all.
+    pub fn with_factors(self, factors: &StoredFactors) -> OpenedInput<'_> {
+        OpenedInput { factors, spec: self.spec, input: self.input, names: self.names }
+    }
+
+    /// Whether factors of the run have the shape of the matrix.
+    pub fn fits(&self, factors: &StoredFactors) -> bool {
+        let rows = |name| factors.factor(name).map(|factor| factor.shape().0);
+        matches!((rows("U"), rows("V")), (Ok(m), Ok(n)) if (m, n) == self.shape())
+    }
+
+    /// Whether they also have its names, where both have some. On rank 0.
+    pub fn belongs_to(&self, factors: &StoredFactors) -> bool {
+        let known = factors.stored.names();
+        let names = [(&self.names.rows, &known.rows), (&self.names.columns, &known.columns)];
+        let differ = |(own, known): (&Option<Vec<String>>, &Option<Vec<String>>)| {
+            matches!(compare(own.as_deref(), known.as_deref()), Match::Different(..))
+        };
+        self.fits(factors) && !names.into_iter().any(differ)
     }
 
     /// Matches rows with U and columns with V, as in the run: the factors approximate this matrix. Collective.
@@ -260,6 +308,29 @@ impl<'a> OpenedInput<'a> {
         let columns = if comm.is_root() { matched() } else { Ok(Order::Same) };
         let columns = comm.broadcast_value(NAMES, comm.agree_on_error(columns)?);
         let orders = Orders { differ_from_run: [true, columns.differs()], rows: Order::Same, columns };
+        Ok(MatchedInput { opened: self, k, v_rows, orders })
+    }
+
+    /// Matches the rows with U; the columns are new. Collective.
+    ///
+    /// # Errors
+    /// The same on all ranks, if the number or the names of the rows differ.
+    pub fn match_rows(self, u: &Factor<'_>, comm: &Communicator) -> Result<MatchedInput<'a>> {
+        let ((u_rows, k), m) = (u.shape(), self.shape().0);
+        let matched = || {
+            let StoredFactors { path, stored, .. } = self.factors;
+            let rows = order(path, "row", self.names.rows.as_deref(), stored.names().rows.as_deref())?;
+            if m != u_rows {
+                return Err(self.factors.error(format!(
+                    "U has {u_rows} rows, one for each row of its matrix, and the new matrix {m}; give the same rows"
+                )));
+            }
+            Ok(rows)
+        };
+        let rows = if comm.is_root() { matched() } else { Ok(Order::Same) };
+        let rows = comm.broadcast_value(NAMES, comm.agree_on_error(rows)?);
+        let (v_rows, orders) =
+            (self.shape().1, Orders { differ_from_run: [rows.differs(), true], rows, columns: Order::Same });
         Ok(MatchedInput { opened: self, k, v_rows, orders })
     }
 

@@ -38,7 +38,7 @@ pub struct PredictArgs {
     /// from 0. A third column has observed values, such as the ratings of a test set, and the RMSE to them is printed. A first
     /// line that is neither is a header. Pairs with a name that the factors do not have get no value and are counted
     pub pairs: String,
-    /// Write row, column and predicted value of each pair to this .csv instead of printing them
+    /// Write row, column and predicted value of each pair to this new .csv instead of printing them
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

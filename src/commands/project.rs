@@ -35,7 +35,7 @@ use fednmf_methods::shared::missing::Observed;
 use crate::cli::parameters::Group;
 
 use super::matched_input::{Common, Order, StoredFactors, spec_of, whole};
-use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V, OF_THE_DATA, Provenance, warning_of_ignored, with_all_params};
+use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V, OF_THE_DATA, warning_of_ignored, with_all_params};
 
 /// `fednmf project`.
 #[derive(Debug, Args)]
@@ -111,7 +111,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         Order::Reordered(_) => progress.note(
             "the columns of the new matrix are in another order than those of the factors: V is sorted like them",
         ),
-        Order::Common(common) => progress.note(&note_on_common(common, v_rows, args, run)),
+        Order::Common(common) => progress.note(&common.note(&args.input, &run.missing)),
     }
     if !run.note(None).is_empty() {
         progress.note(&run.note(None));
@@ -246,7 +246,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             about.insert(COLUMNS_IGNORED.into(), ignored.into());
         }
         if let Some(marks) = &matrix.marks {
-            about["params"][MARKS] = checksum_text(marks.checksum).into();
+            about["params"][MARKS] = checksum_text(marks.checksum(comm)).into();
         }
         matrices::write_factors(comm, path, &pieces, &about, &annotations)?;
     }
@@ -286,21 +286,6 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         }
     }
     Ok(EXIT_DONE)
-}
-
-/// What becomes of columns that only the factors, or only the matrix `input`, have.
-fn note_on_common(common: &Common, v_rows: usize, args: &ProjectArgs, run: &Provenance) -> String {
-    let input = &args.input;
-    let missing = match common.others_are_zero() {
-        true if run.missing == Missing::ZeroUnobserved => "do not occur in it, and are missing",
-        true => "do not occur in it, and count as zero",
-        false => "are missing in it, and are left out of the fit",
-    };
-    format!(
-        "{input}: {} of the {v_rows} columns of the factors {missing}; {} of its columns are not in the factors, and are ignored",
-        common.missing(),
-        common.ignored()
-    )
 }
 
 /// Checks the output before anything is read.

@@ -6,8 +6,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
 use fednmf_data::Stack;
-use fednmf_driver::missing::{COLUMN_ORDER, HELD_OUT, HELD_OUT_OF_SPARSE, MARKS, ROW_ORDER, checksum_text};
+use fednmf_driver::missing::{COLUMN_ORDER, HELD_OUT, HELD_OUT_OF_SPARSE, MARKS, Marks, ROW_ORDER};
 use fednmf_files::features::FeatureChoice;
 use fednmf_files::names::{Names, digest};
 use fednmf_files::{InputSpec, Scale, Threshold};
@@ -293,13 +294,20 @@ impl Provenance {
         Ok(())
     }
 
-    /// Checks that the file of marks, possibly moved, is that of the run, which fitted all other entries.
+    /// Checks that the file of marks, possibly moved, has those of the run, which fitted all other entries; `orders` are as in
+    /// [`Marks::agree_with`]. Collective.
     ///
     /// # Errors
-    /// If it is not.
-    pub fn check_marks(&self, file: &str, checksum: u64) -> Result<()> {
+    /// If it has not.
+    pub fn check_marks(
+        &self,
+        file: &str,
+        marks: &Marks,
+        orders: [&dyn Fn(usize) -> usize; 2],
+        comm: &Communicator,
+    ) -> Result<()> {
         match &self.marks {
-            Some(marks) if *marks != checksum_text(checksum) => Err(Error::input(format!(
+            Some(checksum) if !marks.agree_with(checksum, orders, comm) => Err(Error::input(format!(
                 "{file}: marks other entries than in the run; name the file of the run with --missing FILE"
             ))),
             _ => Ok(()),

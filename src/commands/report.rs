@@ -183,16 +183,29 @@ fn of_this_run(stored: Stored, history: &History, name: &str) -> std::result::Re
     }
 }
 
-/// Refuses factors whose rows are not those of the matrix, in its order: another program may have sorted or cut an AnnData file.
+/// Refuses factors whose rows and columns are not those of the matrix, in its order: the matrix may have been sorted since
+/// the run, or another program may have sorted or cut an AnnData file.
 fn check_order(stored: &Stored, history: &History, args: &ReportArgs) -> Result<()> {
     let (found, known) = (stored.names(), names::of_input(&input_of(&history.start, args.input.as_deref())?));
+    let matrix = match &args.input {
+        Some(typed) => format!("--input {typed}"),
+        None => format!("the matrix {}", history.parameter("input").as_str().unwrap_or_default()),
+    };
+    let factors = stored.path().display();
     for (what, found, known) in [("rows", &found.rows, &known.rows), ("columns", &found.columns, &known.columns)] {
-        if compare(found.as_deref(), known.as_deref()) != Match::Equal {
-            return Err(Error::input(format!(
-                "{}: its {what} are others than those of the matrix, or in another order; give the factors as the run wrote them",
-                stored.path().display()
-            )));
-        }
+        // Names may be private, and the page is for others, so the message has none.
+        let message = match compare(found.as_deref(), known.as_deref()) {
+            Match::Equal => continue,
+            Match::Reordered(_) | Match::Repeated(_) => format!(
+                "the {what} of {matrix} are in another order than in the run, by their names in {factors}; give the matrix in \
+                 that order, or the factors as the run wrote them if they were sorted since"
+            ),
+            Match::Different(..) => format!(
+                "{factors}: its {what} are others than those of {matrix}; give the matrix of the run, and the factors as the \
+                 run wrote them"
+            ),
+        };
+        return Err(Error::input(message));
     }
     Ok(())
 }
@@ -335,7 +348,7 @@ fn lines_in<T: Real>(
     }
     let names = metadata::names_of(&spec, false, comm);
     let marks = missing::read(file, (m, n), &names, &loaded.cuts, comm)?;
-    if params[MARKS].as_str().is_some_and(|then| then != checksum_text(marks.checksum)) {
+    if params[MARKS].as_str().is_some_and(|then| !marks.agree_with(then, [&|i| i, &|j| j], comm)) {
         return unread("is not as it was in the run");
     }
     hide_marked(&mut sample, &marks.places.rows, comm);

@@ -63,7 +63,7 @@ impl OnlineStep {
         let (n, k) = v.dim();
         let fits = surrogate.b.dim() == (n, k) && surrogate.a.dim() == (k, k);
         let [penalty_u, penalty_v] = self.penalties();
-        with_block(batch, (n, fits), self.threads, |block| {
+        with_squares(batch, (n, fits), self.threads, |block| {
             let rows = block.shape().0;
             let order = block.order();
             let mut in_order = order.zeros(n, k);
@@ -144,7 +144,7 @@ impl JointStep {
     /// If the shapes do not fit, or X has entries that are negative or not finite.
     pub fn rows<T: Real>(&self, x: MatrixView<'_, T>, v: &Array2<T>, own: &Array2<T>) -> Result<JointRows<T>> {
         let fits = (v.nrows(), v.dim() == own.dim());
-        with_block(x, fits, self.threads, |block| JointRows::solve(block, v, own, self.own_penalty))
+        with_squares(x, fits, self.threads, |block| JointRows::solve(block, v, own, self.own_penalty))
     }
 
     /// Adds batches of some data sets, whose W are updated, and then V (n × k, in row order). Returns the part of the objective
@@ -164,7 +164,7 @@ impl JointStep {
             let count = sets.len();
             let set = sets.get_mut(set).ok_or_else(|| Error::input(format!("data set {set} of {count}")))?;
             let fits = [&set.own, &set.b].iter().all(|x| x.dim() == (n, k)) && set.a.dim() == (k, k);
-            cost += with_block(rows, (n, fits), self.threads, |block| {
+            cost += with_squares(rows, (n, fits), self.threads, |block| {
                 let rows = JointRows::solve(block, v, &set.own, self.own_penalty);
                 set.add(block, &rows, rho, v, self.own_penalty);
                 0.5 * (rows.residual2 + self.own_penalty * rows.own2)
@@ -173,6 +173,28 @@ impl JointStep {
         update_shared(v, sets);
         Ok(cost)
     }
+}
+
+/// As [`with_block`], for entries whose squares are added up.
+fn with_squares<T: Real, R: Send>(
+    batch: MatrixView<'_, T>,
+    fits: (usize, bool),
+    threads: usize,
+    f: impl FnOnce(&Block<T>) -> R + Send,
+) -> Result<R> {
+    with_block(batch, fits, threads, |block| {
+        let norm2 = block.norm2();
+        // With a margin for rounding errors.
+        let in_range = 4.0 * norm2 < T::max_value().as_f64();
+        in_range.then(|| f(block)).ok_or_else(|| {
+            let more = if size_of::<T>() == size_of::<f32>() { ", or use --precision f64" } else { "" };
+            let size = norm2.sqrt();
+            Error::input(format!(
+                "the root of the sum of all squares of a batch is {size:e}, too large for {}; divide the data first{more}",
+                T::NAME
+            ))
+        })
+    })?
 }
 
 /// Calls `f` with the block of a batch, on this number of threads, if its columns are the n rows of V, and the statistics fit.

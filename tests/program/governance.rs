@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use ndarray::Array2;
 use serde_json::{Value, json};
 
 use fednmf_methods::description::Partition;
@@ -10,8 +11,8 @@ use fednmf_methods::registry;
 use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Identity, Signed};
 
-use crate::common::fednmf;
 use crate::common::sites::{NAMES, NONCE, Stage, accepting, end_of, text};
+use crate::common::{factor, fednmf, matrix};
 
 /// A command with the identity of a site.
 fn as_site(stage: &Stage, site: &str, words: &str) -> (Option<i32>, String, String) {
@@ -697,4 +698,157 @@ fn an_egress_report_names_components_of_few_rows() {
         assert_eq!((&found["n_pos_test_examples"], &found["n_neg_test_examples"]), (&90.into(), &60.into()));
     }
     assert_eq!((&entry("target")["model_name"], &entry("target")["secure_sum"]), (&"fnmf".into(), &true.into()));
+}
+
+/// The figures of the three attacks in an egress report, and its messages.
+fn egress_report(result: &Path, input: &Path, others: Option<&Path>) -> ([Value; 3], String) {
+    let mut run = fednmf(0, "audit report").arg(result).arg("--input").arg(input);
+    if let Some(others) = others {
+        run = run.arg("--others").arg(others);
+    }
+    let told = run.run();
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let all: Value = serde_json::from_str(&told.stdout).unwrap();
+    let figures = ["StructuralAttack", "MembershipAttack", "NearestRecordAttack"].map(|attack| {
+        let entry = &all[format!("{attack}_{}", result.display())];
+        entry["attack_experiment_logger"]["attack_instance_logger"]["instance_0"].clone()
+    });
+    (figures, told.stderr)
+}
+
+/// The number of rows, the heaviest first, that together have 90 % of each column.
+fn carriers(weights: &Array2<f64>) -> Value {
+    let each = weights.columns().into_iter().map(|column| {
+        let mut weights = column.to_vec();
+        weights.sort_by(|a, b| b.total_cmp(a));
+        let (all, mut before) = (weights.iter().sum::<f64>(), 0.0);
+        let counts = |weight: &&f64| {
+            let counts = **weight > 0.0 && before < 0.9 * all;
+            before += **weight;
+            counts
+        };
+        weights.iter().take_while(counts).count()
+    });
+    each.collect::<Vec<_>>().into()
+}
+
+/// The order of the columns, and of rows that all parties have, does not matter where they have names.
+#[test]
+fn an_egress_report_matches_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let entry = |i: usize, j: usize| {
+        let drawn = ((i * 31 + j * 17 + 5) * 2_654_435_761 % (1 << 32)) >> 12;
+        1 + drawn % if i % 3 == j % 3 { 9 } else { 2 }
+    };
+    // Column 12 is not in the file of party 0.
+    let table = |name: &str, rows: &[usize], columns: &[usize]| {
+        let line = |name: String, cells: Vec<String>| format!("{name},{}\n", cells.join(","));
+        let mut text = line("name".into(), columns.iter().map(|j| format!("c{j}")).collect());
+        for &i in rows {
+            text += &line(format!("r{i}"), columns.iter().map(|&j| entry(i, j).to_string()).collect());
+        }
+        std::fs::write(file(name), text).unwrap();
+    };
+    let rows = |range: std::ops::Range<usize>| range.collect::<Vec<_>>();
+    let (columns, turned): (Vec<usize>, Vec<usize>) = ((0..12).collect(), (0..13).rev().collect());
+    table("site-0.csv", &rows(0..40), &columns);
+    table("site-1.csv", &rows(40..80), &turned);
+    table("ordered.csv", &rows(40..80), &columns);
+    table("others.csv", &rows(80..130), &columns);
+    table("turned.csv", &rows(80..130), &turned);
+    table("few.csv", &rows(80..130), &columns[1..]);
+    let run = "--algo fnmf -k 3 --max-iters 20 --parties 2 --common-columns --accept-risk membership,few-rows";
+    fednmf(0, run).arg("--input").arg(file("site-{party}.csv")).arg("--output").arg(file("f.h5")).ok();
+    let report =
+        |result: &str, input: &str, others: &str| egress_report(&file(result), &file(input), Some(&file(others))).0;
+    let expected = report("f.party-01.h5", "ordered.csv", "others.csv");
+    assert_eq!(expected[0]["rows_per_component"], carriers(&matrix(&file("f.party-01.h5"), "U")));
+    for (input, others) in [("site-1.csv", "others.csv"), ("ordered.csv", "turned.csv"), ("site-1.csv", "turned.csv")] {
+        assert_eq!(report("f.party-01.h5", input, others), expected, "{input} {others}");
+        // The names of the rows say which party it is.
+        assert_eq!(report("f.h5", input, others), expected, "{input} {others}");
+    }
+    let refused = |result: &str, input: &str, others: &str, words: &[&str]| {
+        let run = fednmf(0, "audit report").arg(file(result)).arg("--input").arg(file(input));
+        run.arg("--others").arg(file(others)).own_process().refused(words);
+    };
+    refused(
+        "f.party-01.h5",
+        "site-0.csv",
+        "others.csv",
+        &["--input", "row 0 is r0 in the matrix, but r40 in the factors"],
+    );
+    refused("f.party-01.h5", "site-1.csv", "few.csv", &["--others", "lacks one of them"]);
+
+    // One party.
+    fednmf(0, "-k 3 --max-iters 20").arg("--input").arg(file("ordered.csv")).arg("--output").arg(file("o.h5")).ok();
+    table("reversed.csv", &rows(40..80), &turned[1..]);
+    let expected = report("o.h5", "ordered.csv", "others.csv");
+    assert_eq!(report("o.h5", "reversed.csv", "turned.csv"), expected);
+    let (_, says) = egress_report(&file("o.h5"), &file("ordered.csv"), Some(&file("turned.csv")));
+    assert!(says.contains("1 of its columns are not in the factors, and are ignored"), "{says}");
+    refused("o.h5", "site-1.csv", "others.csv", &["--input", "does not fit"]);
+    refused("o.h5", "ordered.csv", "few.csv", &["--others", "lacks 1 of the 12 columns of V"]);
+    let unnamed = Array2::from_shape_fn((50, 12), |(i, j)| entry(80 + i, j) as f64);
+    crate::common::save_npy(&file("others.npy"), &unnamed);
+    let (found, says) = egress_report(&file("o.h5"), &file("ordered.csv"), Some(&file("others.npy")));
+    assert_eq!(found, expected);
+    assert!(says.contains("columns are matched by position"), "{says}");
+
+    // Parties with columns.
+    let run = fednmf(0, "--algo syn-sd --parties 2 -k 3 --max-iters 10").arg("--input").arg(file("ordered.csv"));
+    run.arg("--output").arg(file("c.h5")).ok();
+    table("rows.csv", &(40..80).rev().collect::<Vec<_>>(), &columns);
+    let expected = report("c.h5", "ordered.csv", "ordered.csv");
+    assert_eq!(expected[0]["rows_per_component"], carriers(&factor(&file("c.h5"), "V")));
+    for (input, others) in [("rows.csv", "ordered.csv"), ("ordered.csv", "rows.csv")] {
+        assert_eq!(report("c.h5", input, others), expected, "{input} {others}");
+    }
+    refused("c.h5", "ordered.csv", "others.csv", &["--others", "row 0 is r80 in the matrix, but r40 in the factors"]);
+}
+
+/// The rows behind a component are those of the run's own U; where a file lacks it, those of a projection.
+#[test]
+fn an_egress_report_counts_rows_by_the_weights_of_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let own = crate::common::npy(dir.path(), "own.npy", 0..90);
+    let run = |line: &str| {
+        fednmf(0, &format!("{line} -k 4 --max-iters 20"))
+            .arg("--input")
+            .arg(&own)
+            .arg("--output")
+            .arg(file("f.h5"))
+            .ok();
+    };
+    let report = || egress_report(&file("f.h5"), &own, None);
+    for line in [
+        "--loss kl",
+        "--alpha-u 0.5 --l1-ratio 1",
+        "--algo asso --parties 1 --binarize 8",
+        "--algo felb --parties 3 --binarize 8",
+    ] {
+        run(line);
+        let ([structure, ..], says) = report();
+        assert_eq!(structure["rows_per_component"], carriers(&factor(&file("f.h5"), "U")), "{line}");
+        assert!(!says.contains("has no weights"), "{line}: {says}");
+    }
+    // Boolean factors cannot be projected on.
+    let remove_parts = || (0..3).for_each(|party| std::fs::remove_file(file(&format!("f.party-0{party}.h5"))).unwrap());
+    remove_parts();
+    let without = fednmf(0, "audit report").arg(file("f.h5")).arg("--input").arg(&own).own_process();
+    without.refused(&["--input", "has no weights of these data", "give the file of this party"]);
+    for line in ["--algo fed-kl --parties 3", "--algo fnmf --parties 3 --normalize none --alpha-u 0.5 --l1-ratio 1"] {
+        run(line);
+        let ([structure, ..], _) = report();
+        assert_eq!(structure["rows_per_component"], carriers(&factor(&file("f.h5"), "U")), "{line}");
+        remove_parts();
+        let project = fednmf(0, "project").arg(file("f.h5")).arg("--input").arg(&own);
+        let done = project.arg("--output").arg(file("p.h5")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        let ([structure, ..], says) = report();
+        assert_eq!(structure["rows_per_component"], carriers(&matrix(&file("p.h5"), "U")), "{line}");
+        assert!(says.contains("has no weights of the data of --input"), "{line}: {says}");
+    }
 }

@@ -12,7 +12,7 @@ use fednmf_data::state::{Owner, Piece, ReadRows, State};
 use fednmf_files::output::checkpoint::Checkpoint;
 use fednmf_methods::registry;
 
-use crate::common::{data, distance, events, factor, fednmf, matrix, npy, session, write_npy};
+use crate::common::{data, distance, events, factor, fednmf, matrix, npy, save_npy, session, write_npy};
 
 /// A line for each way in which parties release data under noise.
 const NOISED: [&str; 12] = [
@@ -381,6 +381,24 @@ fn rare_entries_are_refused_where_sums_are_exact_unless_they_are_left_out() {
     }
     // No exact sums.
     run("--algo fedavg", "two").ok();
+}
+
+/// Column 3 has a rare entry at each of the three parties of a rank, and column 4 at one.
+#[test]
+fn a_column_in_which_several_parties_have_rare_entries_is_counted_once() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("x.npy");
+    let x = Array2::from_shape_fn((60, 6), |(i, j)| match j {
+        3 => f64::from(u8::from(i % 20 == 7)),
+        4 => f64::from(u8::from(i == 2)),
+        _ => 0.5 + ((i * 31 + j * 17) as f64).sin().abs(),
+    });
+    save_npy(&path, &x);
+    let line = "--algo fedavg --parties 3 --suppress-rare 3 -k 2 --max-iters 2 --input";
+    let done = fednmf(0, line).arg(&path).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let told = done.stderr.contains("--suppress-rare changed 2 columns of the data that stay here");
+    assert!(told, "{}", done.stderr);
 }
 
 #[test]

@@ -220,14 +220,22 @@ fn factors_in_another_order_than_the_matrix_are_not_shown() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     let rows: [[u8; 3]; 5] = [[9, 1, 4], [2, 8, 1], [7, 3, 3], [1, 9, 2], [5, 5, 6]];
-    let table = |order: [usize; 3]| {
+    let table = |order: [usize; 3], from_last: bool| {
         let titles = order.map(|j| ["a", "b", "c"][j]).join(",");
-        let lines =
-            rows.iter().enumerate().map(|(i, row)| format!("r{i},{}\n", order.map(|j| row[j].to_string()).join(",")));
-        format!("id,{titles}\n{}", lines.collect::<String>())
+        let mut lines: Vec<String> = rows
+            .iter()
+            .enumerate()
+            .map(|(i, row)| format!("r{i},{}\n", order.map(|j| row[j].to_string()).join(",")))
+            .collect();
+        if from_last {
+            lines.reverse();
+        }
+        format!("id,{titles}\n{}", lines.concat())
     };
-    std::fs::write(file("x.csv"), table([0, 1, 2])).unwrap();
-    std::fs::write(file("y.csv"), table([2, 0, 1])).unwrap();
+    std::fs::write(file("x.csv"), table([0, 1, 2], false)).unwrap();
+    std::fs::write(file("y.csv"), table([2, 0, 1], false)).unwrap();
+    std::fs::write(file("z.csv"), table([0, 1, 2], true)).unwrap();
+    std::fs::write(file("other.csv"), table([0, 1, 2], false).replace("r3", "r9")).unwrap();
     let run = fednmf(0, "--algo hals -k 2 --max-iters 5 --input").arg(file("x.csv"));
     run.arg("--output").arg(file("f.npz")).arg("--trace").arg(file("t.jsonl")).ok();
     let report = |input: &str| {
@@ -235,8 +243,57 @@ fn factors_in_another_order_than_the_matrix_are_not_shown() {
         line.arg("--input").arg(file(input)).arg("--output").arg(file("r.html")).run()
     };
     assert_eq!(report("x.csv").code, Some(0));
-    let refused = report("y.csv");
-    assert!(refused.code == Some(2) && refused.stderr.contains("columns are others"), "{}", refused.stderr);
+    for (input, words) in [
+        ("y.csv", "y.csv are in another order than in the run"),
+        ("z.csv", "z.csv are in another order than in the run"),
+        ("other.csv", "its rows are others than those of --input"),
+    ] {
+        let refused = report(input);
+        assert!(refused.code == Some(2) && refused.stderr.contains(words), "{input}: {}", refused.stderr);
+    }
+    // The factors that the trace names are left out.
+    let line = fednmf(0, "report").arg(file("t.jsonl")).arg("--input").arg(file("z.csv"));
+    assert_eq!(line.arg("--output").arg(file("r.html")).run().code, Some(0));
+    let text = page(&file("r.html"));
+    assert!(text.contains("The components are not shown: the rows of --input "), "{text}");
+}
+
+/// Names, not places, tell which entries of the components of two runs are compared.
+#[test]
+fn the_components_of_runs_with_columns_in_another_order_are_compared_by_name() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    // Three blocks of four columns each.
+    let entry = |i: usize, j: usize| if i % 3 == j / 4 { 5 + (i * 7 + j * 3) % 4 } else { 0 };
+    let table = |order: &[usize], prefix: &str| {
+        let line = |of: &dyn Fn(usize) -> String| order.iter().map(|&j| format!(",{}", of(j))).collect::<String>();
+        let rows = (0..30).map(|i| format!("r{i}{}\n", line(&|j| entry(i, j).to_string())));
+        format!("id{}\n{}", line(&|j| format!("{prefix}{j}")), rows.collect::<String>())
+    };
+    let turned = [5, 0, 9, 2, 11, 7, 4, 1, 10, 3, 8, 6];
+    let in_order: Vec<usize> = (0..12).collect();
+    for (name, text) in [
+        ("a", table(&in_order, "g")),
+        ("turned", table(&turned, "g")),
+        ("fewer", table(&turned[..9], "g")),
+        ("others", table(&in_order, "h")),
+    ] {
+        std::fs::write(file(&format!("{name}.csv")), text).unwrap();
+        let run = fednmf(0, "--algo hals -k 3 --max-iters 100 --seed 2 --input").arg(file(&format!("{name}.csv")));
+        run.arg("--trace").arg(file(&format!("{name}.jsonl"))).arg("--output").arg(file(&format!("{name}.h5"))).ok();
+    }
+    let run = ["a", "turned", "fewer", "others"]
+        .iter()
+        .fold(fednmf(0, "report"), |run, name| run.arg(file(&format!("{name}.jsonl"))));
+    assert_eq!(run.arg("--output").arg(file("r.html")).run().code, Some(0));
+    let text = page(&file("r.html"));
+    for (name, columns) in [("turned", ""), ("fewer", "; by the 9 columns that both have")] {
+        let wanted =
+            format!("3 of 3 components of a have a counterpart in {name} with a cosine of at least 0.9{columns}<");
+        assert!(text.contains(&wanted), "{name}: {text}");
+    }
+    assert!(text.contains("not matched with those of a: the runs have no name of a column in common."), "{text}");
+    assert!(!ids(&text).contains(&"matches-3"));
 }
 
 #[test]

@@ -282,6 +282,23 @@ fn masks_and_starts_are_matched_by_name() {
     lost.refused(&["sorted.csv", "not here", "--missing FILE"]);
     let moved = evaluated(&format!("--missing {}", at("moved.csv").display()));
     assert!(moved.iter().zip(same).all(|(a, b)| (a - b).abs() < 1e-9));
+    // The marks of the run in another order, of a matrix in either; other marks.
+    let refused = |mask: &str| {
+        let run = fednmf(2, "evaluate").arg(at("m.h5")).arg("--input").arg(at("x-sorted.csv"));
+        run.arg("--missing").arg(at(mask)).refused(&[mask, "other entries"]);
+    };
+    let of_run = evaluated(&format!("--missing {}", at("same.csv").display()));
+    assert!(of_run.iter().zip(same).all(|(a, b)| (a - b).abs() < 1e-9));
+    assert_eq!(errors("same.csv"), same);
+    for input in ["x.csv", "x-sorted.csv"] {
+        let run = fednmf(2, "evaluate").arg(at("m.h5")).arg("--input").arg(at(input));
+        let done = run.arg("--missing").arg(at("moved.csv")).run();
+        assert_eq!(done.code, Some(0), "{input}: {}", done.stderr);
+    }
+    (marks[4][0], marks[3][0]) = (0.0, 1.0);
+    table(&at("more.csv"), &marks, &ROWS, &COLUMNS);
+    refused("more.csv");
+    (marks[4][0], marks[3][0]) = (1.0, 0.0);
 
     fs::write(at("other.csv"), fs::read_to_string(at("same.csv")).unwrap().replace("g4", "g9")).unwrap();
     masked("other.csv").refused(&["--missing", "other.csv", "row 4", "g9", "g4"]);

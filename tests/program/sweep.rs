@@ -1,7 +1,7 @@
 //! The choice of k on a matrix with known k, in one job and resumed.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ndarray::Array2;
 use serde_json::Value;
@@ -347,22 +347,40 @@ fn penalties_hold_for_the_runs_of_a_sweep_and_the_next_command() {
 }
 
 #[test]
-fn a_sweep_over_fewer_k_keeps_the_page_of_the_first() {
+fn a_sweep_over_fewer_k_keeps_page_numbers_and_consensus_of_the_first() {
     let dir = tempdir().unwrap();
     let out = dir.path().join("sweep");
-    let input = "--runs 2 --max-iters 20 --input synthetic:planted,m=60,n=40,k=3";
-    let sweep = |ks: &str| {
-        let done = fednmf(0, &format!("sweep --k {ks} {input}")).arg("--output").arg(&out).run();
+    let input = "--max-iters 20 --input synthetic:planted,m=60,n=40,k=3";
+    let sweep = |ks: &str, runs: usize| {
+        let done = fednmf(2, &format!("sweep --k {ks} --runs {runs} {input}")).arg("--output").arg(&out).run();
         assert_eq!(done.code, Some(0), "{}", done.stderr);
         done.stdout
     };
-    sweep("2..4");
-    let first = ["sweep.html", "sweep.json"].map(|name| std::fs::read(out.join(name)).unwrap());
-    assert!(sweep("3").contains("sweep-k0003.html"));
-    assert!(sweep("3..4").contains("sweep-k0003-k0004.html"));
-    assert_eq!(first, ["sweep.html", "sweep.json"].map(|name| std::fs::read(out.join(name)).unwrap()));
+    // The file of the consensus that a summary describes, and its k.
+    let consensus = |name: &str| {
+        let numbers: Value = serde_json::from_slice(&std::fs::read(out.join(name)).unwrap()).unwrap();
+        let told = &numbers["consensus"];
+        let file = PathBuf::from(told["file"].as_str().unwrap());
+        assert_eq!(Stored::open(&file).unwrap().attributes()["runs"], told["runs"], "{name}");
+        (file, told["k"].as_u64().unwrap())
+    };
+    sweep("2..4", 3);
+    let (file, k) = consensus("sweep.json");
+    assert_eq!(file, out.join(format!("consensus-k{k:04}.h5")));
+    let kept =
+        || [out.join("sweep.html"), out.join("sweep.json"), file.clone()].map(|file| std::fs::read(file).unwrap());
+    let first = kept();
+    // The k of the first consensus alone, and with another.
+    let (own, own_file) = (format!("sweep-k{k:04}"), out.join(format!("consensus-k{k:04}-of-sweep-k{k:04}.h5")));
+    let told = sweep(&k.to_string(), 2);
+    assert!(told.contains(&format!("{own}.html")) && told.contains(&own_file.display().to_string()), "{told}");
+    assert_eq!(consensus(&format!("{own}.json")), (own_file, k));
+    assert!(sweep("3..4", 2).contains("sweep-k0003-k0004.html"));
+    let (other_file, k) = consensus("sweep-k0003-k0004.json");
+    assert_eq!(other_file, out.join(format!("consensus-k{k:04}-of-sweep-k0003-k0004.h5")));
+    assert!(first == kept(), "the first page, numbers or consensus changed");
     // Of all k of the first and one more.
-    assert!(sweep("2..5").contains("sweep.html"));
+    assert!(sweep("2..5", 2).contains("sweep.html"));
     assert_ne!(first[1], std::fs::read(out.join("sweep.json")).unwrap());
 }
 

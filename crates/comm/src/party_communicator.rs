@@ -204,7 +204,7 @@ impl PartyCommunicator {
     /// Sums masked words over the ranks, in place and modulo 2⁶⁴. `total` holds the sum over the `hosted` parties; each of
     /// them sends and receives as many words.
     pub fn sum_masked(&self, (tag, protection): (MessageTag, Protection), hosted: usize, total: &mut MaskedWords) {
-        self.ranks.sum_masked(tag.under(protection), hosted, total.words_mut(WIRE));
+        self.ranks.sum_of_hosted(tag.under(protection), hosted, total.words_mut(WIRE));
     }
 
     /// Gathers the public keys of all parties.
@@ -242,6 +242,12 @@ impl PartyCommunicator {
     /// `values` become their sums over the ranks, in the clear.
     pub fn sum<T: Element>(&self, tag: MessageTag, values: DeclaredMut<'_, T>) {
         self.ranks.sum(tag, values.0);
+    }
+
+    /// Sums words over the ranks, in place and modulo 2⁶⁴. `total` holds the sum over the `hosted` parties; each of them sends and
+    /// receives as many words.
+    pub fn sum_of_hosted(&self, tag: MessageTag, hosted: usize, total: DeclaredMut<'_, u64>) {
+        self.ranks.sum_of_hosted(tag, hosted, total.0);
     }
 
     /// As [`Communicator::broadcast_settings`].

@@ -69,9 +69,9 @@ impl Communicator {
         Ok(())
     }
 
-    /// Sums masked words over the ranks, in place and modulo 2⁶⁴. `buffer` holds the sum over the `hosted` parties; each of
-    /// them sends and receives as many words.
-    pub fn sum_masked(&self, tag: MessageTag, hosted: usize, buffer: &mut [u64]) {
+    /// Sums words over the ranks, in place and modulo 2⁶⁴. `buffer` holds the sum over the `hosted` parties; each of them sends
+    /// and receives as many words.
+    pub fn sum_of_hosted(&self, tag: MessageTag, hosted: usize, buffer: &mut [u64]) {
         self.sends(tag, buffer);
         let bytes = size_of_val(buffer);
         let volume = Volume { party: 2 * hosted * bytes, rank: 2 * bytes, messages: self.pieces(buffer.len()) };

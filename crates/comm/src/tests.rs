@@ -87,7 +87,7 @@ fn sums_over_parties_are_exact_and_refuse_infinity() {
     let error = comm.sum_parties(TEST, 1, [Declared([f64::NAN].as_slice())].into_iter(), &mut out[..1]).unwrap_err();
     assert!(error.is_shared() && error.message.starts_with("test: "), "{error}");
     let mut words = [u64::MAX, 1];
-    comm.sum_masked(TEST, 2, &mut words);
+    comm.sum_of_hosted(TEST, 2, &mut words);
     assert_eq!(words, [u64::MAX, 1]);
 }
 

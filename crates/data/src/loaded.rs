@@ -134,10 +134,18 @@ pub fn check_nonzero<T: Real>(statistics: &Statistics) -> Result<()> {
 ///
 /// # Errors
 /// If the entries cannot be divided by the largest one.
-pub fn check_largest(largest: f64) -> Result<f64> {
-    if largest > 0.0 {
-        Ok(largest)
-    } else {
-        Err(Error::input("--scale max: the matrix has no positive entry to divide by"))
+pub fn check_largest<T: Real>(largest: f64) -> Result<f64> {
+    let cure = if T::NAME == f64::NAME { "" } else { ", or all are too small for --precision f32; use f64" };
+    // Smaller entries have fewer digits.
+    let least = T::min_positive_value().as_f64() / T::epsilon().as_f64();
+    match largest {
+        _ if largest <= 0.0 => {
+            Err(Error::input(format!("--scale max: the matrix has no positive entry to divide by{cure}")))
+        }
+        _ if T::NAME != f64::NAME && largest < least => Err(Error::input(format!(
+            "--scale max: the largest entry is {largest:e}, and entries so small lose digits in {}; use --precision f64",
+            T::NAME
+        ))),
+        _ => Ok(largest),
     }
 }

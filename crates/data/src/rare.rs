@@ -45,13 +45,13 @@ pub fn rare<T: Real>(block: Entries<'_, T>, of_columns: bool, least: usize) -> V
     (0..variables).filter_map(rare).collect()
 }
 
-/// Gives the rare entries of a block the usual value of their variable; also returns the number of variables that have some.
+/// Gives the rare entries of a block the usual value of their variable; also returns the variables that have some.
 ///
 /// # Errors
 /// As [`TileBuilder::finish`].
-pub fn suppress<T: Real>(block: LocalBlock<T>, of_columns: bool, least: usize) -> Result<(LocalBlock<T>, usize)> {
+pub fn suppress<T: Real>(block: LocalBlock<T>, of_columns: bool, least: usize) -> Result<(LocalBlock<T>, Vec<usize>)> {
     let found = rare(block.entries(), of_columns, least);
-    let changed = found.len();
+    let changed = found.iter().map(|(variable, _)| *variable).collect();
     if found.is_empty() {
         return Ok((block, changed));
     }
@@ -154,7 +154,7 @@ mod tests {
                 assert_eq!(rare(block.entries(), of_columns, 3), expected);
                 assert_eq!(rare(block.entries(), of_columns, 2).len(), 2);
                 let (found, changed) = suppress(block, of_columns, 3).unwrap();
-                assert_eq!(changed, expected.len());
+                assert_eq!(changed, expected.map(|(variable, _)| variable));
                 assert_eq!(rare(found.entries(), of_columns, 3), []);
                 let found = if of_columns { table(&found).reversed_axes() } else { table(&found) };
                 let mut usual = rows.clone();

@@ -111,6 +111,12 @@ fn hash(place: u64, value: f64) -> u64 {
     (bits & 0xffff_ffff) * (bits >> 32)
 }
 
+/// The hash of the entry in this row and column; [`Totals::checksum`] is the wrapping sum of those of the nonzeros.
+pub fn entry_hash(row: usize, column: usize, value: f64) -> u64 {
+    let [row, column] = [row, column].map(|at| at as u64);
+    hash(row.wrapping_mul(WEIGHTS[0]).wrapping_add(column.wrapping_mul(WEIGHTS[1])), value)
+}
+
 /// Totals over entries.
 pub struct Totals {
     pub sum: Exact,
@@ -253,7 +259,10 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
+    use ndarray::Array2;
+
     use super::*;
+    use crate::assemble::LocalBlock;
 
     #[test]
     fn sums_are_exact_whatever_the_order() {
@@ -272,6 +281,19 @@ mod tests {
             assert_eq!(forward.to_bits(), total(&mut values.iter().rev()).to_bits());
             let plain = 199_500.0 * scale;
             assert!((forward - plain).abs() <= 1e-12 * plain, "{scale}: {forward} {plain}");
+        }
+    }
+
+    #[test]
+    fn the_checksum_is_the_sum_of_the_hashes_of_the_nonzeros() {
+        let x = Array2::from_shape_fn((3, 4), |(i, j)| ((i + j) % 3) as f64);
+        let nonzeros = || x.indexed_iter().filter(|(_, x)| **x != 0.0);
+        let expected = nonzeros().fold(0u64, |sum, ((i, j), x)| sum.wrapping_add(entry_hash(5 + i, 2 + j, *x)));
+        for (block, transposed) in [(x.clone(), false), (x.t().as_standard_layout().into_owned(), true)] {
+            let mut totals = Totals::new(2.0);
+            let tile = Tile { rows: 5..8, cols: 2..6, transposed };
+            totals.add(LocalBlock::Dense(block.into()).entries(), 0..12, &tile);
+            assert_eq!(totals.checksum, expected);
         }
     }
 

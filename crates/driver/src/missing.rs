@@ -7,6 +7,7 @@ use std::ops::Range;
 use fednmf_base::error::{Error, Result, SharedError, SharedResult};
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_data::totals::entry_hash;
 use fednmf_data::{Cuts, Layout, Loaded, NAMES, NanRemedy, STATISTICS};
 use fednmf_files as data;
 use fednmf_files::names::{Match, Names};
@@ -36,14 +37,33 @@ pub fn checksum_text(checksum: u64) -> String {
 /// The content of a file of marks.
 pub struct Marks {
     pub places: Places,
-    /// Checksum of the marks, independent of the file format.
-    pub checksum: u64,
+    /// Checksum of the marks in the order of the file, independent of the file format.
+    of_file: u64,
     /// Whether rows, and columns, are matched with those of the data by their position, since the file has no names of
     /// them.
     by_position: [bool; 2],
 }
 
 impl Marks {
+    /// Checksum of the marks in the order of the matrix. Collective.
+    pub fn checksum(&self, comm: &Communicator) -> u64 {
+        self.checksum_in([&|i| i, &|j| j], comm)
+    }
+
+    /// Whether `checksum` is that of the marks, with each row, and column, of the matrix at its place in `orders`. That of
+    /// the file is accepted too, for places that are not those of the run. Collective.
+    pub fn agree_with(&self, checksum: &str, orders: [&dyn Fn(usize) -> usize; 2], comm: &Communicator) -> bool {
+        let found = self.checksum_in(orders, comm);
+        [found, self.of_file].into_iter().any(|found| checksum_text(found) == checksum)
+    }
+
+    fn checksum_in(&self, [row, column]: [&dyn Fn(usize) -> usize; 2], comm: &Communicator) -> u64 {
+        let hashes = self.places.rows.iter().map(|&(i, j)| entry_hash(row(i), column(j), 1.0));
+        let mut sum = [hashes.fold(0, u64::wrapping_add)];
+        comm.sum(STATISTICS, &mut sum);
+        sum[0]
+    }
+
     /// Checks that a matrix in another order of rows or columns than in the run (`reordered`) has marks with names.
     ///
     /// # Errors
@@ -117,7 +137,7 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
         let flat = comm.all_to_all(PLACES, &by_rank);
         flat.chunks_exact(2).map(|pair| (pair[0] as usize, pair[1] as usize)).collect()
     });
-    Ok(Marks { places: Places { rows, cols }, checksum: loaded.statistics.checksum, by_position })
+    Ok(Marks { places: Places { rows, cols }, of_file: loaded.statistics.checksum, by_position })
 }
 
 /// Checks that an observed entry is the largest, by which `--scale max` has divided the `data`. Collective.

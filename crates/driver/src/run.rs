@@ -325,7 +325,12 @@ fn build<T: Precision>(
     if let (Some(marks), Some(sample)) = (&marks, sample) {
         report::hide_marked(sample, &marks.places.rows, comm);
     }
-    let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();
+    let (missing, checksum) = marks
+        .map(|marks| {
+            let checksum = marks.checksum(comm);
+            (marks.places, checksum)
+        })
+        .unzip();
     let problem = Problem {
         missing,
         resuming: planned.resuming,

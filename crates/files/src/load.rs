@@ -1,5 +1,7 @@
 //! Loads an opened input: entries, `--suppress-rare`, `--scale`, `--binarize` and statistics.
 
+use std::collections::BTreeSet;
+
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::units::counted;
 use fednmf_base::warning::note;
@@ -146,8 +148,9 @@ impl Input {
             Some(least) => {
                 let suppressed = blocks.into_iter().map(|block| rare::suppress(block, of_columns, least));
                 let (blocks, changed): (Vec<_>, Vec<_>) = suppressed.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-                let (all, what) =
-                    (changed.iter().sum(), if of_columns { ["row", "rows"] } else { ["column", "columns"] });
+                // Several parties of a rank may change the same column.
+                let changed: BTreeSet<usize> = changed.into_iter().flatten().collect();
+                let (all, what) = (changed.len(), if of_columns { ["row", "rows"] } else { ["column", "columns"] });
                 note(&format!("--suppress-rare changed {} of the data that stay here", counted(all, what[0], what[1])));
                 blocks
             }
@@ -195,7 +198,7 @@ impl Input {
         let divisor = match self.spec.scale {
             Scale::None => return Ok(None),
             Scale::By(divisor) => divisor,
-            Scale::Max => check_largest(largest(comm, blocks)).map_err(Error::on_all_ranks)?,
+            Scale::Max => check_largest::<T>(largest(comm, blocks)).map_err(Error::on_all_ranks)?,
         };
         blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = T::from_f64(x.as_f64() / divisor));
         Ok(Some(divisor))

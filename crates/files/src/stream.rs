@@ -185,7 +185,7 @@ impl Input {
                     most[0] = values.iter().fold(most[0], |most, x| most.max(x.as_f64()));
                 })?;
                 comm.max(LARGEST_ENTRY, &mut most);
-                Some(check_largest(most[0]).map_err(Error::on_all_ranks)?)
+                Some(check_largest::<T>(most[0]).map_err(Error::on_all_ranks)?)
             }
         };
         let mut panels = panels_of(Preparation { divisor, ..preparation });

@@ -253,7 +253,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(
         data::NAMES,
         "names of the common rows or columns, if the input has them; without private data all names",
-        "once, with --output, or for --init FILE and --missing FILE",
+        "once, with --output; without private data also for --init FILE and --missing FILE",
     )
     .under(NAMES_IN_THE_CLEAR),
     MessageSpec::new(OUTPUT, "rows of the shared factor that the receiver does not have; both factors if no data are private", "once, with --output"),

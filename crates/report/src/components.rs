@@ -284,7 +284,7 @@ mod tests {
 
     fn factors() -> Factors {
         let shown = array![[0.0, 1.0], [3.0, 0.0], [2.0, 0.5], [0.0, 0.0]];
-        Factors { lines: Lines::Rows, shown, number: vec![1, 0], share: Some(vec![0.75, 0.25]) }
+        Factors { lines: Lines::Rows, shown, names: None, number: vec![1, 0], share: Some(vec![0.75, 0.25]) }
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         let found = Usage { counts: vec![3, 1], means: array![[1.0, 0.2], [0.0, 0.8]], total: 4 };
         let svg = usage(&factors, &found);
         assert!(svg.contains("Dominant components of 4 rows: component 1 in 3, component 0 in 1."), "{svg}");
-        let found = Matches { cosines: array![[0.1, 0.9], [0.0, 0.2]], pairs: vec![Some(1), None] };
+        let found = Matches { cosines: array![[0.1, 0.9], [0.0, 0.2]], pairs: vec![Some(1), None], entries: 4 };
         let svg = matches(&found, (&factors, &factors), ("a", "b<"));
         assert!(svg.contains("1: 0.900, component 0; 0: none.") && svg.contains("b&lt;"), "{svg}");
         let cosines = array![[1.0, 0.8, 0.1], [0.8, 1.0, 0.0], [0.1, 0.0, 1.0]];

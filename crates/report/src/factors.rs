@@ -1,8 +1,9 @@
 //! Stored factors for a report: the whole factor whose components are shown, and what the other one says of each line.
 
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::{Array2, ArrayView2, Axis, s};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_files::names;
 use fednmf_files::output::matrices::Stored;
 use fednmf_methods::federated::rows::fnmf::align::Assignment;
 
@@ -34,6 +35,14 @@ impl Lines {
         match self {
             Lines::Rows => "row",
             Lines::Columns => "column",
+        }
+    }
+
+    /// The lines across these, one for each entry of a component.
+    pub fn across(self) -> Self {
+        match self {
+            Lines::Rows => Lines::Columns,
+            Lines::Columns => Lines::Rows,
         }
     }
 }
@@ -105,6 +114,8 @@ pub struct Factors {
     pub lines: Lines,
     /// The shown factor, length of a line × number of components.
     pub shown: Array2<f64>,
+    /// Names of the rows of `shown`, if they are known.
+    pub names: Option<Vec<String>>,
     /// Index of each component in the file.
     pub number: Vec<usize>,
     /// The sum of the entries of u_j v_jᵀ divided by that of U Vᵀ; `None` if a factor is not in the file.
@@ -139,8 +150,11 @@ impl Factors {
         let mut number: Vec<usize> = (0..k).collect();
         number.sort_by(|&a, &b| weight[b].total_cmp(&weight[a]));
         let share = share.map(|share| number.iter().map(|&j| share[j]).collect());
-        let shown = shown.select(ndarray::Axis(1), &number);
-        Ok(Factors { lines, shown, number, share })
+        let shown = shown.select(Axis(1), &number);
+        let names = stored.names();
+        let names = if lines == Lines::Rows { names.columns } else { names.rows };
+        let names = names.filter(|names| names.len() == rows);
+        Ok(Factors { lines, shown, names, number, share })
     }
 
     /// The reconstruction of the lines `at` in ascending order, |at| × length; `None` if the other factor is not in the file.
@@ -209,28 +223,56 @@ impl Factors {
         Ok(Some(Usage { counts, means, total }))
     }
 
-    /// The cosines between these components and those of another run, which are matched one to one; `None` if the components
-    /// are not of the same lines. Both have the order of their factors.
-    pub fn matched(&self, other: &Factors) -> Option<Matches> {
-        if self.lines != other.lines || self.shown.nrows() != other.shown.nrows() {
-            return None;
-        }
-        let normalised = |factor: &Array2<f64>| {
-            let mut factor = factor.clone();
+    /// The cosines between these components and those of another run, which are matched one to one. Both have the order of
+    /// their factors.
+    ///
+    /// # Errors
+    /// Why the components cannot be compared.
+    pub fn matched(&self, other: &Factors) -> std::result::Result<Matches, String> {
+        let (own_entries, other_entries) = self.common_entries(other)?;
+        let normalised = |factor: &Array2<f64>, entries: &[usize]| {
+            let mut factor = factor.select(Axis(0), entries);
             for mut column in factor.columns_mut() {
                 let norm = column.dot(&column).sqrt();
                 column /= if norm > 0.0 { norm } else { 1.0 };
             }
             factor
         };
-        let cosines = normalised(&self.shown).t().dot(&normalised(&other.shown));
+        let cosines = normalised(&self.shown, &own_entries).t().dot(&normalised(&other.shown, &other_entries));
         let (own, others) = cosines.dim();
         let size = own.max(others);
         // A component too many is matched with nothing, at the cost of a cosine of zero.
         let cost: Vec<f64> =
             (0..size * size).map(|i| cosines.get((i / size, i % size)).map_or(0.0, |cosine| -cosine)).collect();
         let pairs = Assignment::new(size).solve(&cost).iter().take(own).map(|&j| (j < others).then_some(j)).collect();
-        Some(Matches { cosines, pairs })
+        Ok(Matches { cosines, pairs, entries: own_entries.len() })
+    }
+
+    /// The entries that components of both runs have, as their places in this factor and in the other: those with the same
+    /// names, or without names in both those at the same places.
+    ///
+    /// # Errors
+    /// Why there are none.
+    fn common_entries(&self, other: &Factors) -> std::result::Result<(Vec<usize>, Vec<usize>), String> {
+        let word = self.lines.across().word();
+        if self.lines != other.lines {
+            return Err(format!("their entries are {word}s there and {}s here", other.lines.across().word()));
+        }
+        let named = self.names.as_ref().zip(other.names.as_ref()).filter(|(own, others)| own != others);
+        let Some((own, others)) = named else {
+            let [own, others] = [self, other].map(|factors| factors.shown.nrows());
+            return match own == others {
+                true => Ok(((0..own).collect(), (0..own).collect())),
+                false => Err(format!("that run has {own} {word}s and this one {others}, without names in both")),
+            };
+        };
+        let places = names::places(own, others).map_err(|name| names::repeated(word, &name))?;
+        let common: (Vec<usize>, Vec<usize>) =
+            places.into_iter().enumerate().filter_map(|(i, place)| Some((i, place?))).unzip();
+        if common.0.is_empty() {
+            return Err(format!("the runs have no name of a {word} in common"));
+        }
+        Ok(common)
     }
 }
 
@@ -249,6 +291,8 @@ pub struct Matches {
     pub cosines: Array2<f64>,
     /// The counterpart of each component.
     pub pairs: Vec<Option<usize>>,
+    /// The number of entries of a component that both runs have. The cosines are of these.
+    pub entries: usize,
 }
 
 /// Calls `of` with the rows of a factor, block by block, and the index of the first one.
@@ -328,7 +372,7 @@ mod tests {
 
     fn factors(shown: Array2<f64>) -> Factors {
         let number = (0..shown.ncols()).collect();
-        Factors { lines: Lines::Rows, shown, number, share: None }
+        Factors { lines: Lines::Rows, shown, names: None, number, share: None }
     }
 
     #[test]
@@ -338,7 +382,33 @@ mod tests {
         let found = one.matched(&other).unwrap();
         assert_eq!(found.pairs, [Some(1), Some(0), None]);
         assert!((found.cosines[[1, 0]] - 1.0).abs() < 1e-12 && found.cosines[[0, 0]] == 0.0);
-        assert!(one.matched(&factors(array![[1.0]])).is_none());
+        assert!(one.matched(&factors(array![[1.0]])).is_err_and(|why| why.contains("3 columns") && why.contains("1,")));
+    }
+
+    #[test]
+    fn components_with_names_are_matched_by_them() {
+        let named = |shown: Array2<f64>, names: &[&str]| Factors {
+            names: Some(names.iter().map(|name| (*name).to_string()).collect()),
+            ..factors(shown)
+        };
+        let one = named(array![[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]], &["a", "b", "c"]);
+        let turned = named(array![[0.0, 3.0], [1.0, 0.0], [2.0, 1.0]], &["c", "a", "b"]);
+        let found = one.matched(&turned).unwrap();
+        assert_eq!((found.pairs, found.entries), (vec![Some(0), Some(1)], 3));
+        assert!((0..2).all(|j| (found.cosines[[j, j]] - 1.0).abs() < 1e-12), "{}", found.cosines);
+        // Of the columns that both have, whatever the others are.
+        let more = named(array![[9.0, 9.0], [0.0, 3.0], [7.0, 0.0], [2.0, 1.0]], &["x", "c", "y", "b"]);
+        let found = one.matched(&more).unwrap();
+        assert_eq!((found.pairs, found.entries), (vec![Some(0), Some(1)], 2));
+        assert!((0..2).all(|j| (found.cosines[[j, j]] - 1.0).abs() < 1e-12), "{}", found.cosines);
+        // Without names in both: by position.
+        assert_eq!(one.matched(&factors(turned.shown.clone())).unwrap().entries, 3);
+        let refused = |names: &[&str], word: &str| {
+            let found = one.matched(&named(turned.shown.clone(), names));
+            assert!(found.as_ref().is_err_and(|why| why.contains(word)), "{names:?}");
+        };
+        refused(&["x", "y", "z"], "no name of a column in common");
+        refused(&["c", "a", "a"], "several columns are called a");
     }
 
     #[test]

@@ -108,9 +108,12 @@ pub fn write(path: &Path, runs: Vec<Run>, access: Access) -> Result<()> {
     for (i, run) in runs.iter().enumerate() {
         let (mut figures, factors) = figures_of(run, i)?;
         match (&first, factors) {
-            (Some((name, first)), Some(factors)) => {
-                figures.matches = matches((name, first), (&run.history.name, &factors), i);
-            }
+            (Some((name, first)), Some(factors)) => match matches((name, first), (&run.history.name, &factors), i) {
+                Ok(figure) => figures.matches = Some(figure),
+                Err(why) => {
+                    figures.notes.push(format!("The components are not matched with those of {name}: {why}."));
+                }
+            },
             (None, factors) => first = factors.map(|factors| (run.history.name.as_str(), factors)),
             _ => {}
         }
@@ -227,17 +230,25 @@ fn square(n: usize) -> Option<usize> {
     (side >= 8 && side * side == n).then_some(side)
 }
 
-/// The matched components of two runs; `None` if they are not of the same matrix.
-fn matches((first, one): (&str, &Factors), (second, other): (&str, &Factors), number: usize) -> Option<Figure> {
+/// The matched components of two runs, or why they cannot be compared.
+fn matches(
+    (first, one): (&str, &Factors),
+    (second, other): (&str, &Factors),
+    number: usize,
+) -> std::result::Result<Figure, String> {
     let found = one.matched(other)?;
     let same = |(i, j): (usize, &Option<usize>)| j.is_some_and(|j| found.cosines[[i, j]] >= SAME);
     let count = found.pairs.iter().enumerate().filter(|pair| same(*pair)).count();
+    let entries = match found.entries {
+        all if all == one.shown.nrows() && all == other.shown.nrows() => String::new(),
+        some => format!("; by the {} {}s that both have", thousands(some), one.lines.across().word()),
+    };
     let note = format!(
-        "{count} of {} components of {first} have a counterpart in {second} with a cosine of at least {SAME}",
+        "{count} of {} components of {first} have a counterpart in {second} with a cosine of at least {SAME}{entries}",
         found.pairs.len()
     );
     let svg = components::matches(&found, (one, other), (first, second));
-    Some(Figure { id: format!("matches-{number}"), title: format!("{first} and {second}"), note, svg })
+    Ok(Figure { id: format!("matches-{number}"), title: format!("{first} and {second}"), note, svg })
 }
 
 #[cfg(test)]

@@ -13,17 +13,19 @@ use serde_json::{Map, Value, json};
 use fednmf_audit::membership::{auc, chance_of, misfits};
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
-use fednmf_base::warning::warn;
+use fednmf_base::warning::{note, warn};
 use fednmf_comm::Communicator;
-use fednmf_data::Layout;
-use fednmf_files as data;
+use fednmf_driver::progress::Progress;
+use fednmf_files::TableOptions;
+use fednmf_files::names;
 use fednmf_files::output::attributes;
-use fednmf_files::{InputSpec, TableOptions};
-use fednmf_linalg::gram;
-use fednmf_linalg::nls::Pivoting;
+use fednmf_linalg::Block;
+use fednmf_linalg::nls;
+use fednmf_linalg::nls::divergence::unit;
 
 use crate::cli::parameters::Group;
-use crate::commands::matched_input::{StoredFactors, whole};
+use crate::commands::matched_input::{MatchedInput, OpenedInput, Order, StoredFactors, spec_of, whole};
+use crate::commands::provenance::Provenance;
 
 /// Arguments of `fednmf audit report`.
 #[derive(Debug, Args)]
@@ -31,10 +33,11 @@ pub struct ReportArgs {
     /// Files of --output
     #[arg(required = true, value_name = "RESULT")]
     pub results: Vec<PathBuf>,
-    /// This party's data of the run; they stay here, and no row of them is in the report
+    /// This party's data of the run; they stay here, and no row of them is in the report. Columns are matched by name
     #[arg(short = 'i', long, value_name = "PATH")]
     pub input: String,
-    /// Rows (or columns) like those of the run that were in nobody's data, for the attacks that infer membership
+    /// Rows (or columns) like those of the run that were in nobody's data, for the attacks that infer membership.
+    /// Columns are matched by name: it has all those of V, and others are ignored. Without names it has the same columns
     #[arg(long, value_name = "PATH")]
     pub others: Option<String>,
     #[command(flatten)]
@@ -146,9 +149,15 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Map<String, Value>> {
     // The parties have rows, and V is shared, or the other way round.
     let by_columns = factors.run.stack() == "columns";
     let shared = whole(&factors.factor(if by_columns { "U" } else { "V" })?)?;
-    let rows = |name: &str| read(&factors, name, &args.table.0, (by_columns, shared.nrows()));
-    let own = rows(&args.input).map_err(|e| e.at("--input"))?;
-    let others = args.others.as_deref().map(|name| rows(name).map_err(|e| e.at("--others"))).transpose()?;
+    let (own, weights) = own_records(args, &factors, &shared, by_columns).map_err(|e| e.at("--input"))?;
+    let others = args.others.as_deref().map(|name| {
+        let mut factors = StoredFactors::open(path)?;
+        // The names of V choose the genes of another matrix.
+        factors.run.features.highly_variable = Some(false);
+        let input = opened(&factors, name, &args.table.0)?;
+        new_records(input, name, &factors, (by_columns, shared.nrows()))
+    });
+    let others = others.transpose().map_err(|e| e.at("--others"))?;
     let (own, shared) = (own.view(), shared.view());
     if by_columns {
         // As they are in the file.
@@ -163,7 +172,7 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Map<String, Value>> {
     }
     let mut all = Map::new();
     let asked = json!({"threshold": args.threshold});
-    all.insert(STRUCTURE.into(), attack("Structural attack", &asked, structure(&own, &shared, args.threshold)));
+    all.insert(STRUCTURE.into(), attack("Structural attack", &asked, structure(&weights, args.threshold)));
     let attacks: [(&str, &str, Score); 2] = [
         (MEMBERSHIP, "Membership: rows that the shared factor fits better were in the data", misfits),
         (NEAREST, "Nearest record: rows that are nearer to a component were in the data", distances),
@@ -196,13 +205,9 @@ fn attack(name: &str, asked: &Value, figures: Value) -> Value {
            "attack_experiment_logger": {"attack_instance_logger": {"instance_0": figures}}})
 }
 
-/// How many rows stand behind the components: `rows` (c × n) against the shared factor (n × k).
-fn structure(rows: &ArrayView2<'_, f64>, shared: &ArrayView2<'_, f64>, threshold: usize) -> Value {
-    let (c, k) = (rows.nrows(), shared.ncols());
-    let mut g = Array2::zeros((k, k));
-    gram(shared, &mut g.view_mut());
-    let mut weights = Array2::zeros((c, k));
-    Pivoting::new(k).solve(&mut weights.view_mut(), &rows.dot(shared).view(), &g.view());
+/// How many rows stand behind the components, by their weights (c × k).
+fn structure(weights: &Array2<f64>, threshold: usize) -> Value {
+    let (c, k) = weights.dim();
     let carriers: Vec<usize> = weights.columns().into_iter().map(|column| carriers(column.to_vec())).collect();
     let few = |count: &usize| *count < threshold;
     json!({
@@ -241,28 +246,124 @@ fn distances(rows: &ArrayView2<'_, f64>, shared: &ArrayView2<'_, f64>) -> Vec<f6
     (0..rows.nrows()).map(|i| 1.0 - (0..shared.ncols()).map(|l| cosine(i, l)).fold(0.0, f64::max)).collect()
 }
 
-/// The records of a matrix, as the run read it: rows, or columns if the parties have columns; each has `length` entries.
-fn read(
+/// This party's records of the run (c × n, in the order of the shared factor), and their weights (c × k): those of the
+/// result, or of the only party beside it with such data, or else by the loss and the penalty of the run.
+///
+/// # Errors
+/// If the data are not of the run, or their weights are unknown and cannot be computed.
+fn own_records(
+    args: &ReportArgs,
     factors: &StoredFactors,
+    shared: &Array2<f64>,
+    by_columns: bool,
+) -> Result<(Array2<f64>, Array2<f64>)> {
+    let input = opened(factors, &args.input, &args.table.0)?;
+    let stored = &factors.stored;
+    let several = stored.attributes().get("parties").and_then(Value::as_u64).is_some_and(|parties| parties > 1);
+    let weights = if by_columns { "V" } else { "U" };
+    // Where the weights are of one party alone, other data are refused, as by 'evaluate'.
+    let of_one = stored.party().is_some() || (!several && stored.has(weights));
+    let itself = of_one || input.fits(factors);
+    let parties = if itself { Vec::new() } else { factors.of_parties() };
+    let mut of_party = parties.iter().filter(|party| input.belongs_to(party));
+    let party = of_party.next().filter(|_| of_party.next().is_none());
+    let holder = if itself { Some(factors) } else { party };
+    if let Some(factors) = holder {
+        let (u, v) = (factors.factor("U")?, factors.factor("V")?);
+        let mut weights = whole(if by_columns { &v } else { &u })?;
+        // As 'evaluate' rounds them.
+        if factors.run.is_boolean() {
+            weights.mapv_inplace(|x| f64::from(u8::from(x > 0.5)));
+        }
+        let matched = input.with_factors(factors).match_run(&u, &v, &Communicator::local())?;
+        return Ok((records(matched, by_columns, shared.nrows())?, weights));
+    }
+    let (path, run) = (factors.path.display(), &factors.run);
+    if run.is_boolean() || run.own_parts() {
+        return Err(Error::input(format!(
+            "{path}: has no weights of these data, and what all parties share does not determine them; give the file of \
+             this party"
+        )));
+    }
+    warn(&format!(
+        "{path}: has no weights of the data of --input, so that they are computed by the loss of the run; for those of \
+         the run give the file of this party"
+    ));
+    let own = new_records(input, &args.input, factors, (by_columns, shared.nrows()))?;
+    let weights = projected(run, &own, &shared.view(), by_columns);
+    Ok((own, weights))
+}
+
+/// The weights (c × k) of records (c × n) by the shared factor (n × k), with the loss and the penalty of the run.
+fn projected(run: &Provenance, own: &Array2<f64>, shared: &ArrayView2<'_, f64>, by_columns: bool) -> Array2<f64> {
+    let (c, n) = own.dim();
+    let penalty =
+        if by_columns { run.regularization.penalties((n, c)).v } else { run.regularization.penalties((c, n)).u };
+    let block = Block::Dense(own.clone().into());
+    match run.beta {
+        None => nls::project(&block, shared, penalty),
+        Some(beta) => {
+            let unit = unit(block.norm2(), c as f64 * n as f64);
+            nls::divergence::project_on(&block, shared, beta, penalty, unit)
+        }
+    }
+}
+
+/// A matrix, to be read as in the run.
+fn opened<'a>(factors: &'a StoredFactors, name: &str, table: &TableOptions) -> Result<OpenedInput<'a>> {
+    let mut spec = spec_of(name, factors.run.transpose, *table, None)?;
+    if !spec.transpose {
+        // The transactions of one party need not have every item.
+        spec.items = factors.stored.names().columns.as_deref().and_then(names::items);
+    }
+    factors.open_input(spec, &Communicator::local())
+}
+
+/// The records (c × `length`) of the matrix `name`, which need not be those of the run.
+///
+/// # Errors
+/// If it lacks entries that the records of the run have, since records are compared in all of them.
+fn new_records(
+    input: OpenedInput<'_>,
     name: &str,
-    table: &TableOptions,
+    factors: &StoredFactors,
     (by_columns, length): (bool, usize),
 ) -> Result<Array2<f64>> {
-    let mut spec = InputSpec { transpose: factors.run.transpose, table: *table, ..InputSpec::parse(name)? };
-    factors.run.apply(&mut spec);
     let alone = Communicator::local();
-    let opened = data::open(&spec, &alone)?;
-    let (m, n) = (opened.header().rows, opened.header().cols);
-    let loaded = opened.load::<f64>(&Layout::Grid { pr: 1, pc: 1 }, &alone, &mut |_| ())?;
-    let block = &loaded.blocks[0];
-    let mut matrix = block.order().zeros(m, n);
-    block.mul(&Array2::eye(n).view(), &mut matrix.view_mut());
-    let records = if by_columns { matrix.reversed_axes() } else { matrix };
-    if records.ncols() != length {
-        return Err(Error::input(format!(
-            "{name}: has records of {} entries, and the shared factor {length}; name data like those of the run",
-            records.ncols()
-        )));
+    let matched = match by_columns {
+        true => input.match_rows(&factors.factor("U")?, &alone)?,
+        false => input.match_columns(&factors.factor("V")?, &alone)?,
+    };
+    if let Order::Common(common) = &matched.orders.columns {
+        if common.missing() > 0 && !common.others_are_zero() {
+            return Err(Error::input(format!(
+                "{name}: lacks {} of the {length} columns of V, in which rows are compared; give data with all of them",
+                common.missing()
+            )));
+        }
+        note(&common.note(name, &factors.run.missing));
+    }
+    records(matched, by_columns, length)
+}
+
+/// The records (c × `length`) of a matrix, with their entries in the order of the shared factor: rows, or columns if
+/// the parties have columns.
+fn records(matched: MatchedInput<'_>, by_columns: bool, length: usize) -> Result<Array2<f64>> {
+    let mut progress = Progress::new(true, None);
+    matched.print_notes(&mut progress);
+    let in_memory = Err("the attacks need the whole matrix in memory".to_string());
+    let matrix = matched.load(in_memory, &mut progress, &Communicator::local())?;
+    let block = matrix.block.ok_or_else(|| Error::failed("a rank has no block"))?;
+    let (m, n) = block.shape();
+    let mut all = block.order().zeros(m, n);
+    block.mul(&Array2::eye(n).view(), &mut all.view_mut());
+    let (entries, order) =
+        if by_columns { (all.reversed_axes(), matrix.orders.rows) } else { (all, matrix.orders.columns) };
+    let mut records = Array2::zeros((entries.nrows(), length));
+    for (j, entry) in entries.columns().into_iter().enumerate() {
+        if let Some(row) = order.known_row(j) {
+            records.column_mut(row).assign(&entry);
+        }
     }
     Ok(records)
 }
@@ -281,13 +382,15 @@ mod tests {
             rows[(i, 1)] = 1.0;
         }
         rows[(3, 2)] = 5.0;
-        let found = structure(&rows.view(), &shared.view(), 3);
+        let weights =
+            Array2::from_shape_fn((12, 2), |(i, l)| if l == 0 { 1.0 } else { 5.0 * f64::from(u8::from(i == 3)) });
+        let found = structure(&weights, 3);
         assert_eq!(
             (&found["rows_per_component"], &found["components_below_threshold"]),
             (&json!([11, 1]), &json!([1]))
         );
         assert_eq!((&found["k_anonymity_risk"], &found["DoF_risk"]), (&json!(1), &json!(0)));
-        assert_eq!(structure(&rows.view(), &shared.view(), 11)["DoF_risk"], 1);
+        assert_eq!(structure(&weights, 11)["DoF_risk"], 1);
         let near = distances(&rows.view(), &shared.view());
         assert!(near[0] < 1e-12 && near[3] > 0.03, "{near:?}");
         assert_eq!(carriers(vec![0.0; 4]), 0);

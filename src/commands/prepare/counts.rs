@@ -13,6 +13,7 @@ use fednmf_files::names;
 use fednmf_methods::parameters;
 
 use super::matrix::{Matrix, Places, Row, Transform};
+use super::rules::warn_of_positions;
 use super::sums::{ColumnSums, of_each};
 use super::variable::{Moments, Rule, Standard, above_expectation, deviations, largest, within_bins};
 use crate::cli::parameters::words;
@@ -173,12 +174,17 @@ pub fn derive(own: &[Matrix], args: &CountsArgs, least: usize, sums: &mut Column
 /// # Errors
 /// If an entry is not a whole number, or the file cannot be read.
 pub fn check_whole(matrix: &Matrix) -> Result<()> {
-    matrix.each(|row| match row.iter().all(|(_, x)| x.fract() == 0.0 && *x <= MOST_EXACT) {
-        true => Ok(()),
-        false => Err(Error::input(
-            "entries are not whole numbers, so they are no counts, or were prepared already; give the raw counts (in AnnData \
-             perhaps FILE.h5ad:layers/counts or FILE.h5ad:raw/X)",
-        )),
+    matrix.each(|row| {
+        if row.iter().any(|(_, x)| x.fract() != 0.0) {
+            return Err(Error::input(
+                "entries are not whole numbers, so they are no counts, or were prepared already; give the raw counts (in AnnData \
+                 perhaps FILE.h5ad:layers/counts or FILE.h5ad:raw/X)",
+            ));
+        }
+        match row.iter().all(|(_, x)| *x <= MOST_EXACT) {
+            true => Ok(()),
+            false => Err(Error::input("entries are above 2^53, beyond which numbers are not exact, so they are no counts")),
+        }
     })
 }
 
@@ -256,7 +262,10 @@ impl CountRules {
     fn carried_in(&self, matrix: &Matrix) -> Result<Vec<usize>> {
         let Some((known, names)) = self.names.as_ref().zip(matrix.column_names.as_ref()) else {
             return match matrix.cols == self.all {
-                true => Ok(self.carried.clone()),
+                true => {
+                    warn_of_positions(matrix.column_names.is_some(), self.names.is_some());
+                    Ok(self.carried.clone())
+                }
                 false => Err(Error::input(format!(
                     "--rules: the rules are for {} columns, but the matrix has {}; prepare matrices with the same columns, or \
                      with names of columns",

@@ -115,6 +115,16 @@ impl Rules {
     }
 }
 
+/// Warns if only the matrix, or only the rules, have names of columns.
+pub fn warn_of_positions(matrix_has_names: bool, rules_have_names: bool) {
+    let which = match (matrix_has_names, rules_have_names) {
+        (true, false) => "the matrix has column names, but the rules have none",
+        (false, true) => "the rules have column names, but the matrix has none",
+        _ => return,
+    };
+    warn(&format!("{which}: columns are matched by position"));
+}
+
 /// The value of a rule for each column of the matrix: by name if both have names, otherwise by position.
 ///
 /// # Errors
@@ -127,14 +137,7 @@ pub fn of_columns<T: Copy>(values: &[T], named: Option<&[String]>, matrix: &Matr
         )));
     }
     let names = matrix.column_names.as_deref();
-    if named.is_some() != names.is_some() {
-        let which = if names.is_some() {
-            "the matrix has column names, but the rules have none"
-        } else {
-            "the rules have column names, but the matrix has none"
-        };
-        warn(&format!("{which}: columns are matched by position"));
-    }
+    warn_of_positions(names.is_some(), named.is_some());
     match names::compare(names, named) {
         Match::Equal => Ok(values.to_vec()),
         Match::Reordered(order) => Ok(order.into_iter().map(|at| values[at]).collect()),

@@ -1,6 +1,6 @@
 //! The file with the consensus of the runs with one k.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ndarray::s;
 use serde_json::json;
@@ -32,18 +32,30 @@ pub struct Consensus {
     pub similarities: Option<Similarities>,
 }
 
-/// Makes and writes the consensus of the runs with k components. Collective in a group, which has the whole matrix.
+/// The file of the consensus of a sweep. It has the sweep's own name, if there is one, so that it replaces no file that the
+/// summary of another sweep describes.
+pub fn file(output: &Path, k: usize, own_name: Option<&str>) -> PathBuf {
+    let of_sweep = own_name.map(|name| format!("-of-{name}")).unwrap_or_default();
+    output.join(format!("consensus-k{k:04}{of_sweep}.h5"))
+}
+
+/// Makes the consensus of the runs with k components, and writes it into this file. Collective in a group, which has the
+/// whole matrix.
 ///
 /// # Errors
 /// On all ranks of the group, if a file cannot be read or written.
-pub fn make(sweep: &Sweep<'_>, k: usize, loaded: &Loaded<f64>, group: &Communicator) -> SharedResult<Consensus> {
+pub fn make(
+    sweep: &Sweep<'_>,
+    (k, file): (usize, PathBuf),
+    loaded: &Loaded<f64>,
+    group: &Communicator,
+) -> SharedResult<Consensus> {
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let matched = sweep.matched(k, group)?;
     let method = sweep.method(k);
     let found = model_selection::Consensus::new(matched.as_ref(), (k, method), (loaded, sweep.args.missing), group)?;
     let model_selection::Consensus { first, u, v, rmse, divergence, components, clusters } = found;
 
-    let file = sweep.args.output.join(format!("consensus-k{k:04}.h5"));
     let mut all = attributes::provenance();
     let more = json!({
         "algo": "sweep", METHOD_OF_V: method.description().name, "input": sweep.args.input, "m": m, "n": n, "k": k,

@@ -199,8 +199,15 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         Some(Criterion::SigProfiler) => Ok(None),
     };
     let choice = comm.agree_on_error(choice.map_err(Error::from))?;
-    let consensus = choice.as_ref().filter(|_| number == 0);
-    let consensus = consensus.map(|choice| consensus::make(&sweep, choice.of_consensus(), &loaded, &group)).transpose();
+    // Another job may write there meanwhile, so one rank decides.
+    let own_name = if comm.is_root() { summary::own_name(&args.output, &sweep.ks) } else { None };
+    let own_name = comm.broadcast_value(RUNS, own_name);
+    let consensus = choice.as_ref().filter(|_| number == 0).map(|choice| {
+        let k = choice.of_consensus();
+        let file = consensus::file(&args.output, k, own_name.as_deref());
+        consensus::make(&sweep, (k, file), &loaded, &group)
+    });
+    let consensus = consensus.transpose();
     let consensus = comm.agree_on_error(consensus.map_err(Error::from))?;
     let divisor = loaded.divisor.filter(|_| sweep.input.binarize.is_none());
     drop(loaded);
@@ -208,7 +215,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         programs::write(&sweep, cnmf, comm, &mut progress)?;
     }
     progress.finish();
-    let [html, numbers] = summary::files(&sweep.args.output, &sweep.ks);
+    let [html, numbers] = summary::files(&args.output, own_name.as_deref());
     let summary = Summary { sweep: &sweep, points: &points, choice, consensus, divisor, html, numbers };
     comm.agree_on_error(if comm.is_root() { summary.write() } else { Ok(()) })?;
     Ok(EXIT_DONE)
@@ -239,7 +246,7 @@ fn make_directory(path: &Path) -> Result<()> {
 
 /// Refuses to replace results that are not a sweep's: the page is recognised, and its numbers are in the file next to it.
 fn check_results(args: &SweepArgs, ks: &[usize]) -> Result<()> {
-    let [page, numbers] = summary::files(&args.output, ks);
+    let [page, numbers] = summary::files(&args.output, summary::own_name(&args.output, ks).as_deref());
     targets::check(&[Target { option: "--output", path: &page, content: Content::Report }], &[])?;
     if numbers.exists() && !page.exists() {
         return Err(Error::input(format!(

@@ -36,19 +36,23 @@ pub struct Summary<'a> {
     pub numbers: PathBuf,
 }
 
-/// The files of the page and of the numbers of a sweep over these numbers of components: `sweep.html` and `sweep.json`, unless the
-/// directory has those of a sweep over others, which stay.
-pub fn files(output: &Path, ks: &[usize]) -> [PathBuf; 2] {
+/// The name that the results of a sweep over these numbers of components need for themselves, such as
+/// `sweep-k0002-k0009`: `None` unless the directory has those of a sweep over others, which stay.
+pub fn own_name(output: &Path, ks: &[usize]) -> Option<String> {
     let numbers = output.join("sweep.json");
     let read = || serde_json::from_str::<Value>(&std::fs::read_to_string(&numbers).ok()?).ok();
     let points = read().and_then(|found| found["points"].as_array().cloned()).unwrap_or_default();
     let others = points.iter().filter_map(|point| point["k"].as_u64()).any(|k| !ks.contains(&(k as usize)));
-    let stem = match (ks, others) {
-        ([first, .., last], true) => format!("sweep-k{first:04}-k{last:04}"),
-        ([only], true) => format!("sweep-k{only:04}"),
-        _ => "sweep".into(),
-    };
-    ["html", "json"].map(|ending| output.join(format!("{stem}.{ending}")))
+    match ks {
+        [first, .., last] if others => Some(format!("sweep-k{first:04}-k{last:04}")),
+        [only] if others => Some(format!("sweep-k{only:04}")),
+        _ => None,
+    }
+}
+
+/// The files of the page and of the numbers of a sweep.
+pub fn files(output: &Path, own_name: Option<&str>) -> [PathBuf; 2] {
+    ["html", "json"].map(|ending| output.join(format!("{}.{ending}", own_name.unwrap_or("sweep"))))
 }
 
 /// The head of the table of components.

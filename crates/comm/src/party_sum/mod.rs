@@ -337,7 +337,7 @@ impl PartySum {
             fill(hosted, &mut term);
             total.iter_mut().zip(&term).for_each(|(total, x)| *total = total.wrapping_add(*x));
         }
-        comm.sum(tag, DeclaredMut(&mut total));
+        comm.sum_of_hosted(tag, self.hosted.len(), DeclaredMut(&mut total));
         Ok(total)
     }
 

@@ -383,38 +383,93 @@ pub fn names_an_id(field: &[u8]) -> bool {
 /// Whether this text in the corner of a table is the title of a column of names. The line is then a header even if its other
 /// fields are numbers (years, times).
 pub fn heads_names(field: &[u8]) -> bool {
-    const WORDS: [&[u8]; 26] = [
+    // In the singular, without separators.
+    const WORDS: [&[u8]; 65] = [
+        b"accession",
+        b"analyte",
+        b"antibody",
+        b"article",
+        b"asv",
         b"barcode",
-        b"barcodes",
         b"cell",
-        b"cells",
+        b"cellline",
+        b"chemical",
+        b"compound",
         b"country",
+        b"doc",
         b"document",
+        b"donor",
+        b"drug",
+        b"ensembl",
+        b"entrez",
         b"feature",
-        b"features",
         b"gene",
-        b"genes",
+        b"geneid",
+        b"genesymbol",
+        b"hostname",
         b"image",
+        b"individual",
         b"item",
+        b"kinase",
         b"label",
+        b"locus",
+        b"metabolite",
+        b"mirna",
+        b"motif",
+        b"mutation",
+        b"mutationtype",
         b"name",
-        b"names",
+        b"organism",
+        b"otu",
+        b"participant",
+        b"pathway",
         b"patient",
+        b"peak",
+        b"peptide",
+        b"person",
+        b"probe",
+        b"probeset",
+        b"product",
+        b"protein",
         b"region",
         b"row",
         b"sample",
-        b"samples",
         b"site",
-        b"species",
+        b"specie",
+        b"spectrum",
+        b"station",
+        b"strain",
         b"subject",
         b"symbol",
+        b"taxa",
+        b"taxon",
+        b"taxonomy",
         b"term",
+        b"ticker",
+        b"token",
+        b"transcript",
+        b"variable",
         b"word",
     ];
+    let mut word: Vec<u8> = field.iter().filter(|byte| !b"_-. #".contains(byte)).map(u8::to_ascii_lowercase).collect();
+    if word.ends_with(b"s") {
+        word.pop();
+    }
     names_an_index(field)
         || names_an_id(field)
-        || WORDS.iter().any(|word| field.eq_ignore_ascii_case(word))
+        || WORDS.contains(&&word[..])
         || field.to_ascii_lowercase().ends_with(b"_name")
+}
+
+/// Whether a field is an identifier such as 2310009E13 of a clone of RIKEN: a number in scientific notation has one digit before the
+/// point.
+pub fn is_clone(field: &[u8]) -> bool {
+    let digits = field.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let exponent = field.get(digits + 1..).unwrap_or_default();
+    digits >= 5
+        && matches!(field.get(digits), Some(b'e' | b'E'))
+        && !exponent.is_empty()
+        && exponent.iter().all(u8::is_ascii_digit)
 }
 
 /// Whether each field is a number larger than the one before.

@@ -10,8 +10,8 @@ use fednmf_base::error::Result;
 use fednmf_data::Labels;
 
 use crate::formats::fields::{
-    FirstLines, counts_from, heads_names, integer, is_date, is_mark, is_missing, is_name, names_an_id, names_an_index,
-    number, rises,
+    FirstLines, counts_from, heads_names, integer, is_clone, is_date, is_mark, is_missing, is_name, names_an_id,
+    names_an_index, number, rises,
 };
 use crate::formats::io::InputFile;
 use crate::formats::options::{Presence, TableOptions};
@@ -127,6 +127,10 @@ impl LabelDetection {
         parts.extend(match (has_header, has_index) {
             (true, true) => Some("the first line is taken as a header and the first column as row names"),
             (true, false) => Some("the first line is taken as a header"),
+            // A header whose names are numbers would look the same.
+            (false, true) if self.options.header == Presence::Auto && is_name(first[0]) => Some(
+                "the first column is taken as row names, and the first line as a row; --header yes if it names the columns",
+            ),
             (false, true) => Some("the first column is taken as row names"),
             (false, false) => None,
         });
@@ -217,7 +221,7 @@ fn find_numbered_header(first: &[&[u8]], below: &[Vec<&[u8]>], may_have_index: b
         let likely = look_like_labels(labels, below, skipped);
         let codes = skipped == 1 && options.index_col == Presence::Auto && are_codes(labels, below);
         return match () {
-            () if likely => Found::Ambiguous("has numbers that rise, as years or times do"),
+            () if likely => Found::Ambiguous("has numbers that rise or fall, as years or wave numbers do"),
             () if codes => Found::Ambiguous("has different whole numbers above all others, as codes are"),
             () => Found::No,
         };
@@ -252,7 +256,8 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
     let skipped = usize::from(has_names(below));
     let numbers: Vec<&[u8]> = first[skipped..].iter().copied().filter(|field| number(field).is_some()).collect();
     let decimals = numbers.iter().any(|field| integer(field).is_none());
-    let are_labels = numbers.len() >= MIN_LABELS && rises(numbers.iter().copied());
+    let are_labels = numbers.len() >= MIN_LABELS && rises(numbers.iter().copied())
+        || numbers.len() >= MIN_STEPS && has_equal_steps(&numbers);
     let alike = |row: &Vec<&[u8]>| row.len() == first.len() && row[skipped..].iter().all(|field| !is_name(field));
     2 * numbers.len() > first.len() - skipped
         && decimals
@@ -321,22 +326,35 @@ fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
     fields.len() > 1 && codes.len() == fields.len() && codes.first().is_some_and(|&min| min as f64 > largest)
 }
 
-/// Whether the numbers of the first line may name the columns: they ascend, like times and masses, or are years, and the
-/// numbers of no other line do so.
+/// Whether the numbers of the first line may name the columns: they rise or fall, like times, masses and wave numbers, have equal
+/// steps, or are years, and the numbers of no other line do so.
 fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
     let are_years = |fields: &[&[u8]]| fields.iter().all(|x| integer(x).is_some_and(|x| (1900..=2100).contains(&x)));
     // With few rows, comparing with the other lines is less conclusive.
     let enough = if below.len() < MIN_ROWS { MIN_LABELS_OF_FEW_ROWS } else { MIN_LABELS };
     let are_labels = |fields: &[&[u8]]| {
-        fields.len() > 1 && are_years(fields) || fields.len() >= enough && rises(fields.iter().copied())
+        fields.len() > 1 && are_years(fields)
+            || fields.len() >= enough && rises(fields.iter().copied())
+            || fields.len() >= MIN_LABELS && rises(fields.iter().rev().copied())
+            || fields.len() >= MIN_STEPS && has_equal_steps(fields)
     };
     !below.is_empty()
         && are_labels(labels)
         && !below.iter().any(|row| are_labels(row.get(skipped..).unwrap_or_default()))
 }
 
+/// Whether each number differs from the one before by the same amount, which is not 0.
+fn has_equal_steps(fields: &[&[u8]]) -> bool {
+    let numbers: Vec<f64> = fields.iter().map_while(|field| number(field)).collect();
+    let steps: Vec<f64> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let equal = |step: &f64| (step - steps[0]).abs() <= 1e-6 * steps[0].abs();
+    numbers.len() == fields.len() && steps.first().is_some_and(|step| *step != 0.0) && steps.iter().all(equal)
+}
+
 /// Minimum count of numbers that are unlikely to ascend by chance.
 const MIN_LABELS: usize = 5;
+/// Minimum count of numbers that are unlikely to have equal steps by chance.
+const MIN_STEPS: usize = 4;
 /// Minimum count of ascending numbers that may be labels, if there are few rows.
 const MIN_LABELS_OF_FEW_ROWS: usize = 3;
 
@@ -355,7 +373,7 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     // A value may be missing in the first rows; codes such as 09412 are names.
     let column = |j: usize| rows.iter().map(move |row| row.get(j).copied().unwrap_or_default());
     let is_code = |field: &[u8]| field.len() > 1 && field[0] == b'0' && field.iter().all(u8::is_ascii_digit);
-    if has_names(rows) || column(0).any(is_code) {
+    if has_names(rows) || column(0).any(|field| is_code(field) || is_clone(field)) {
         return Found::Yes;
     }
     let ids: BTreeSet<i64> = column(0).filter_map(integer).collect();
@@ -589,6 +607,41 @@ mod tests {
     }
 
     #[test]
+    fn column_names_that_are_numbers_are_a_header_below_a_title_or_said_to_be_data() {
+        for title in
+            ["Geneid", "Mutation Types", "protein", "Probe_ID", "taxa", "Compounds", "transcript", "gene.symbol"]
+        {
+            let text = format!("{title},1263,2123,2617,217\nTP53,5012,310,870,44\nEGFR,120,4500,33,2300\n");
+            assert_eq!(found(&text, AUTO), (true, true, 4), "{title}");
+        }
+        let text = "zyx,1263,2123,2617,217\nTP53,5012,310,870,44\nEGFR,120,4500,33,2300\n";
+        let lines = lines_of(text);
+        assert_eq!(found(text, AUTO), (false, true, 4));
+        let note = detected(text, AUTO).note(&lines[0], &lines[0]).unwrap();
+        assert!(note.contains("the first line as a row; --header yes if it names the columns"), "{note}");
+        let no = TableOptions { header: Presence::No, ..AUTO };
+        assert!(!detected(text, no).note(&lines[0], &lines[0]).unwrap().contains("--header"));
+    }
+
+    #[test]
+    fn wave_numbers_above_data_are_refused() {
+        for line in ["1100,1102,1104,1106", "4000,3998,3996,3994", "0.5,0.75,1.0,1.25", "4000,3990,3970,3940,3900"] {
+            let width = line.split(',').count();
+            let rows = ["5,3,4,1,2", "2,7,1,6,3", "9,1,8,2,5"].map(|row| &row[..2 * width - 1]).join("\n");
+            let text = format!("{line}\n{rows}\n");
+            assert!(detected(&text, AUTO).ambiguity().is_some_and(|why| why.contains("rise or fall")), "{text}");
+        }
+        assert_eq!(found("9,7,5\n5,3,4\n2,7,1\n9,1,8\n", AUTO), (false, false, 3));
+    }
+
+    #[test]
+    fn identifiers_of_clones_are_names() {
+        let text = "gene,s1,s2,s3\n2310009E13,3,5,7\n1700001e04,4,1,6\n4930402E16,9,2,3\n";
+        assert_eq!(found(text, AUTO), (true, true, 3));
+        assert_eq!(found("a,b\n2.5e13,3\n1e04,4\n12e3,5\n", AUTO), (true, false, 2));
+    }
+
+    #[test]
     fn a_first_line_that_counts_is_a_header() {
         for (text, header) in [
             ("0,1,2\n5,6,7\n", true),
@@ -672,7 +725,7 @@ mod tests {
         }
         for text in [
             "year,2019,2020\ng1,5,6\ng2,7,2\ng3,1,1\n",
-            "miRNA,101,103,102\nlet7,4,2,3\nmir21,9,9,1\nmir5,0,0,1\n",
+            "zzRNA,101,103,102\nlet7,4,2,3\nmir21,9,9,1\nmir5,0,0,1\n",
             "2019,2020,2021\n5,6,1\n7,2,9\n",
             "0.5,1.5,2.5,4,8\n5,6,1,0,0\n7,2,9,9,9\n",
         ] {

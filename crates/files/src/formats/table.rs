@@ -84,11 +84,13 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
         );
     }
     let separated = |by: u8| {
-        all[1..].iter().all(|row| row.len() == 1 && fields(row[0], by).skip(1).any(|part| number(part).is_some()))
+        let split = |row: &Vec<&[u8]>| fields(row[0], by).skip(1).any(|part| number(part).is_some());
+        all[1..].iter().all(|row| row.len() == 1) && all[1..].iter().any(split)
     };
     if numberless && let Some(by) = [b';', b',', b'|', b':', b'/'].into_iter().find(|by| separated(*by)) {
         let cure = match by {
-            b';' | b',' => "the name says that tabs do; let it end in .csv",
+            b';' | b',' if tabs => "the name says that tabs do; let it end in .csv",
+            b';' | b',' => "the first line has another, or is a title; write one separator in all lines, and no title above",
             _ => "separate them by commas, semicolons, tabs or blanks",
         };
         return Err(file.error(format!("'{}' separates the fields; {cure}", char::from(by))));

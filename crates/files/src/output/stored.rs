@@ -376,11 +376,29 @@ impl Stored {
         is_shared.then_some(self.party().map_or(0..count as usize, |party| party..party + 1))
     }
 
+    /// The patterns of the parties' file names: by the present name of this file, and as written. `None` without such
+    /// files.
+    fn patterns(&self) -> Option<[String; 2]> {
+        let then = self.attributes.get(PARTY_FILES)?.as_str()?;
+        let generation = self.attributes.get(GENERATION).and_then(Value::as_u64);
+        Some([pattern(&self.path, generation), then.to_string()])
+    }
+
+    /// The paths that the file of `party` may have, as [`Stored::patterns`].
+    fn paths_of_party(&self, party: usize) -> Option<[PathBuf; 2]> {
+        let width = self.attributes.get(PARTY_WIDTH)?.as_u64()? as usize;
+        Some(self.patterns()?.map(|pattern| self.path.with_file_name(party_file(&pattern, party, width))))
+    }
+
+    /// The existing files of the selected parties, party 0 first. A site has that of its own party alone.
+    pub fn files_of_parties(&self) -> Vec<PathBuf> {
+        let file = |party| self.paths_of_party(party)?.into_iter().find(|path| path.exists());
+        self.parties().into_iter().flatten().filter_map(file).collect()
+    }
+
     /// Opens and checks the file of `party`.
     pub(super) fn of_party(&self, party: usize) -> Result<Stored> {
-        let text = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
-        let width = self.attributes.get(PARTY_WIDTH).and_then(Value::as_u64);
-        let (Some(text), Some(width)) = (text, width) else {
+        let Some([now, then]) = self.paths_of_party(party) else {
             return Err(Error::input(format!(
                 "{}: was written without private files, but party {party} needs its own; was it written by another algorithm?",
                 self.path.display()
@@ -389,25 +407,22 @@ impl Stored {
         if let Some((_, path)) = self.party.as_ref().filter(|(named, _)| *named == party) {
             return self.open_party(party, path);
         }
-        let generation = self.attributes.get(GENERATION).and_then(Value::as_u64);
-        let of = |text: &str, party: usize| self.path.with_file_name(party_file(text, party, width as usize));
-        let file = |text: &str| of(text, party);
-        let now = pattern(&self.path, generation);
+        let [pattern_now, pattern_then] = self.patterns().unwrap_or_default();
         open_either(
-            [file(&now), file(text)],
+            [now, then],
             |path| self.open_party(party, path),
             |path, e| {
                 // A site has the file of its own party.
-                let count = self.attributes.get("parties").and_then(Value::as_u64).unwrap_or(0) as usize;
-                let own = (0..count).map(|other| of(&now, other)).find(|path| path.exists());
-                let own = own
+                let own = self
+                    .files_of_parties()
+                    .first()
                     .map_or_else(String::new, |own| format!("give {} for the part of that party, or ", own.display()));
                 Error::input(format!(
                     "{}: the part of party {party}, in {}, cannot be read ({e}); {own}put the files of all parties next to it \
                      where you may read them{}",
                     self.path.display(),
                     path.display(),
-                    renamed(&shared_file(&now), &shared_file(text))
+                    renamed(&shared_file(&pattern_now), &shared_file(&pattern_then))
                 ))
             },
         )

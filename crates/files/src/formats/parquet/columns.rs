@@ -238,8 +238,22 @@ pub fn names(file: &InputFile, options: TableOptions) -> Result<Names> {
     let reader = reader(file)?;
     let schema = reader.metadata().file_metadata().schema_descr();
     let titles = columns.iter().map(|&j| schema.column(j).name().to_string()).collect();
-    let named = index.map(|j| read(file, || texts(&reader, j, rows))).transpose()?;
+    let named = match index {
+        Some(j) => Some(read(file, || texts(&reader, j, rows))?),
+        None => noted_by_pandas(&reader)
+            .filter(|_| options.index_col != Presence::No)
+            .and_then(|noted| names_of_range(&noted, rows)),
+    };
     Ok((Some(titles), named))
+}
+
+/// The names of rows that pandas has noted as a range, unless it is 0, 1, 2, … without a name.
+fn names_of_range(noted: &Value, rows: usize) -> Option<Vec<String>> {
+    let [range] = &noted["index_columns"].as_array()?[..] else { return None };
+    let (start, step) = (range["start"].as_i64()?, range["step"].as_i64()?);
+    let says_nothing = start == 0 && step == 1 && range["name"].is_null();
+    (range["kind"] == "range" && !says_nothing)
+        .then(|| (0..rows as i64).map(|row| start.wrapping_add(step.wrapping_mul(row)).to_string()).collect())
 }
 
 /// The first values of a column as text; a missing one is empty.
@@ -602,6 +616,18 @@ mod tests {
         );
         let no = TableOptions { index_col: Presence::No, ..auto };
         assert!(of(SCHEMA, None, no).unwrap_err().contains("column 'name' has text"));
+    }
+
+    #[test]
+    fn a_range_of_pandas_names_the_rows_unless_it_counts_from_zero() {
+        let noted = |range: &str| serde_json::from_str(&format!(r#"{{"index_columns": [{range}]}}"#)).unwrap();
+        let names = |range: &str| names_of_range(&noted(range), 3).map(|names| names.join(","));
+        let range = r#"{"kind": "range", "name": null, "start": 3, "stop": 9, "step": 2}"#;
+        assert_eq!(names(range).as_deref(), Some("3,5,7"));
+        let plain = r#"{"kind": "range", "name": null, "start": 0, "stop": 3, "step": 1}"#;
+        assert_eq!(names(plain), None);
+        assert_eq!(names(&plain.replace("null", "\"patient\"")).as_deref(), Some("0,1,2"));
+        assert_eq!(names(r#""name""#), None);
     }
 
     /// Written as two columns of whole numbers and one of doubles.
