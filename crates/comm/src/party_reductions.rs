@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use fednmf_base::error::SharedResult;
-use fednmf_linalg::Real;
+use fednmf_linalg::{Element, Real};
 use fednmf_privacy::Release;
 
 use super::transport::Op;
@@ -72,10 +72,20 @@ impl Communicator {
     /// Sums words over the ranks, in place and modulo 2⁶⁴. `buffer` holds the sum over the `hosted` parties; each of them sends
     /// and receives as many words.
     pub fn sum_of_hosted(&self, tag: MessageTag, hosted: usize, buffer: &mut [u64]) {
+        self.reduce_of_hosted(Op::Sum, tag, hosted, buffer);
+    }
+
+    /// The largest numbers over the ranks, in place. `buffer` holds those of the `hosted` parties; each of them sends and
+    /// receives as many.
+    pub fn max_of_hosted(&self, tag: MessageTag, hosted: usize, buffer: &mut [f64]) {
+        self.reduce_of_hosted(Op::Max, tag, hosted, buffer);
+    }
+
+    fn reduce_of_hosted<T: Element>(&self, op: Op, tag: MessageTag, hosted: usize, buffer: &mut [T]) {
         self.sends(tag, buffer);
         let bytes = size_of_val(buffer);
         let volume = Volume { party: 2 * hosted * bytes, rank: 2 * bytes, messages: self.pieces(buffer.len()) };
-        self.timed(tag, volume, || self.reduce_in_pieces(Op::Sum, buffer));
+        self.timed(tag, volume, || self.reduce_in_pieces(op, buffer));
         self.received(tag, buffer);
     }
 }

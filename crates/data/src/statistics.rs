@@ -44,11 +44,11 @@ pub enum Sharing {
     Nothing,
 }
 
-/// The largest stored value in the blocks of all ranks. Collective.
-pub fn largest<T: Real>(comm: &Communicator, blocks: &[LocalBlock<T>]) -> f64 {
+/// The largest stored value in the blocks of all ranks; each of the `hosted` parties, or else the rank, sends its own. Collective.
+pub fn largest<T: Real>(comm: &Communicator, blocks: &[LocalBlock<T>], hosted: usize) -> f64 {
     let [most, _] = blocks.iter().fold(NO_ENDS, |ends, block| widened(ends, block.values()));
     let mut most = [most];
-    comm.max(LARGEST_ENTRY, &mut most);
+    comm.max_of_hosted(LARGEST_ENTRY, hosted, &mut most);
     most[0]
 }
 

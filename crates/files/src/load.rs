@@ -99,7 +99,9 @@ impl Input {
             let values = blocks.iter_mut().flat_map(LocalBlock::values_mut);
             values.filter(|x| **x != T::zero()).for_each(|x| *x = T::one());
         }
-        let divisor = self.rescale(comm, &mut blocks)?;
+        let of_parties = matches!(layout, Layout::PartyRows { .. } | Layout::PartyColumns { .. });
+        let hosted = if of_parties { blocks.len() } else { 1 };
+        let divisor = self.rescale(comm, &mut blocks, hosted)?;
         let threshold = self.binarize(comm, &mut blocks, once)?;
         if self.spec.binarize.is_some() {
             blocks = blocks.into_iter().map(LocalBlock::without_zeros).collect();
@@ -194,11 +196,16 @@ impl Input {
     }
 
     /// Applies `--scale`, and returns what the entries were divided by.
-    fn rescale<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>]) -> SharedResult<Option<f64>> {
+    fn rescale<T: Real>(
+        &self,
+        comm: &Communicator,
+        blocks: &mut [LocalBlock<T>],
+        hosted: usize,
+    ) -> SharedResult<Option<f64>> {
         let divisor = match self.spec.scale {
             Scale::None => return Ok(None),
             Scale::By(divisor) => divisor,
-            Scale::Max => check_largest::<T>(largest(comm, blocks)).map_err(Error::on_all_ranks)?,
+            Scale::Max => check_largest::<T>(largest(comm, blocks, hosted)).map_err(Error::on_all_ranks)?,
         };
         blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = T::from_f64(x.as_f64() / divisor));
         Ok(Some(divisor))

@@ -408,8 +408,8 @@ mod tests {
     #[test]
     fn only_whole_numbers_are_counts() {
         assert!(check_whole(&matrix(&[[0.0, 3.0, 1e6]], None)).is_ok());
-        for wrong in [0.5, 1e20] {
-            assert!(check_whole(&matrix(&[[0.0, 3.0, wrong]], None)).unwrap_err().message.contains("raw counts"));
+        for (wrong, why) in [(0.5, "raw counts"), (1e20, "above 2^53")] {
+            assert!(check_whole(&matrix(&[[0.0, 3.0, wrong]], None)).unwrap_err().message.contains(why));
         }
     }
 }

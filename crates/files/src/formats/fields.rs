@@ -337,7 +337,8 @@ fn groups(text: &str) -> bool {
         let is = |part: &str, lengths: std::ops::RangeInclusive<usize>| {
             lengths.contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit())
         };
-        let first = parts.next().is_some_and(|part| is(part, 1..=3));
+        // 0,645 has no thousands.
+        let first = parts.next().is_some_and(|part| is(part, 1..=3) && !part.starts_with('0'));
         let rest: Vec<&str> = parts.collect();
         let Some((last, middle)) = rest.split_last() else { return false };
         let (whole, decimals) = last.split_once(decimal).unwrap_or((last, "0"));

@@ -90,7 +90,9 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     if numberless && let Some(by) = [b';', b',', b'|', b':', b'/'].into_iter().find(|by| separated(*by)) {
         let cure = match by {
             b';' | b',' if tabs => "the name says that tabs do; let it end in .csv",
-            b';' | b',' => "the first line has another, or is a title; write one separator in all lines, and no title above",
+            b';' | b',' => {
+                "the first line has another, or is a title; write one separator in all lines, and no title above"
+            }
             _ => "separate them by commas, semicolons, tabs or blanks",
         };
         return Err(file.error(format!("'{}' separates the fields; {cure}", char::from(by))));
@@ -359,6 +361,7 @@ mod tests {
         }
         for text in [
             "1,5;2,5\n3,0;4\n",
+            "0,645;0,123\n0,500;0,250\n",
             "gene;a;b\ng1;1,5;2\n",
             "1,5\t2,3\n3,5\t4,25\n",
             "g\ta\tb\nx\t1,5\t2,3\n",
