@@ -270,7 +270,7 @@ def test_more_components_than_features(planted):
         ({"beta_loss": 11}, "a number from -10 to 10"),
         ({"beta_loss": 0.5, "solver": "cd"}, "use 'mu' or 'auto'"),
         ({"max_iter": 0}, "max_iter=0: must be a whole number"),
-        ({"tol": -1}, "tol=-1: must be a number"),
+        ({"tol": -1}, "tol=-1: must be a finite number"),
         ({"n_components": 2.5}, "n_components=2.5: must be a whole number"),
     ],
 )
