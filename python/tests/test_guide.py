@@ -61,7 +61,7 @@ def test_a_script_of_the_examples_runs(name, package, tmp_path):
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 10
+    assert len(EXAMPLES) == 11
     assert len(list(TUTORIALS.glob("*.md"))) == 5
 
 

@@ -108,8 +108,8 @@ def test_columns_are_copied_once(form):
 
 
 @pytest.mark.parametrize("form", ["C", "F"])
-def test_the_divergence_has_copies_by_rows_and_by_columns(form):
-    assert 1.5 < peak(form, "float64", "kl") < 3.4
+def test_the_divergence_has_a_copy_in_the_other_order(form):
+    assert 0.7 < peak(form, "float64", "kl") < 1.6
 
 
 def test_memory_does_not_grow_with_the_cells_of_a_file(tmp_path):
