@@ -378,6 +378,7 @@ fn a_sweep_over_fewer_k_keeps_page_numbers_and_consensus_of_the_first() {
     assert!(sweep("3..4", 2).contains("sweep-k0003-k0004.html"));
     let (other_file, k) = consensus("sweep-k0003-k0004.json");
     assert_eq!(other_file, out.join(format!("consensus-k{k:04}-of-sweep-k0003-k0004.h5")));
+    assert!(sweep("2,4", 2).contains("sweep-k0002_k0004.html"));
     assert!(first == kept(), "the first page, numbers or consensus changed");
     // Of all k of the first and one more.
     assert!(sweep("2..5", 2).contains("sweep.html"));

@@ -105,7 +105,7 @@ pub fn copies_while_loading(layout: &Layout, by_rows: bool, word: usize) -> f64 
         Layout::Grid { pc: 1, .. } | Layout::RowsAndColumns { ranks: 1 } if by_rows => 1.0,
         // Both blocks, or what was read, and a block of triples; or such a block, and its values while they are moved.
         Layout::RowsAndColumns { .. } => (2.0 * held + triple) / (2.0 * held),
-        Layout::Grid { .. } if by_rows => (held + triple) / held,
+        _ if by_rows => (held + triple) / held,
         _ => (triple + word) / held,
     }
 }

@@ -149,3 +149,18 @@ pub fn check_largest<T: Real>(largest: f64) -> Result<f64> {
         _ => Ok(largest),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_entry_must_have_all_digits() {
+        assert_eq!(check_largest::<f64>(1e-300).unwrap(), 1e-300);
+        assert_eq!(check_largest::<f32>(1e-30).unwrap(), 1e-30);
+        let refused = |found: Result<f64>| found.unwrap_err().message;
+        assert!(refused(check_largest::<f32>(1e-40)).contains("lose digits in f32; use --precision f64"));
+        assert!(refused(check_largest::<f32>(0.0)).contains("or all are too small for --precision f32"));
+        assert!(!refused(check_largest::<f64>(0.0)).contains("precision"));
+    }
+}

@@ -56,10 +56,9 @@ impl EntryPolicy {
     #[inline]
     pub fn check<T: Real>(self, x: f64) -> std::result::Result<T, String> {
         let value = T::from_f64(x);
-        // A tiny number may become zero in the conversion.
+        // A tiny negative number may become zero in the conversion.
         let negative = x < 0.0 && !self.allow_negative;
-        let vanishes = x != 0.0 && value == T::zero();
-        if self.accepts(value) && !negative && !vanishes { Ok(value) } else { Err(self.reason::<T>(x)) }
+        if self.accepts(value) && !negative { Ok(value) } else { Err(self.reason::<T>(x)) }
     }
 
     #[inline(always)]
@@ -88,8 +87,6 @@ impl EntryPolicy {
             format!("is infinite, or too large for --precision {}", T::NAME)
         } else if !T::from_f64(x).is_finite() {
             format!("is too large for --precision {}", T::NAME)
-        } else if x > 0.0 {
-            format!("is too small for --precision {}; use --precision f64", T::NAME)
         } else {
             "is negative, but the factorisation requires a nonnegative matrix".to_string()
         }
@@ -136,7 +133,6 @@ mod tests {
         assert!(strict.check::<f64>(f64::NAN).unwrap_err().contains("--missing nan"));
         assert!(!prepared.check::<f64>(f64::NAN).unwrap_err().contains("--missing"));
         assert!(strict.check::<f32>(1e300).unwrap_err().contains("too large"));
-        assert!(strict.check::<f32>(1e-300).unwrap_err().contains("too small") && strict.check::<f32>(0.0) == Ok(0.0));
         assert_eq!(EntryPolicy { allow_negative: true, ..strict }.check::<f64>(-1.0), Ok(-1.0));
         let missing = EntryPolicy { allow_nan: true, ..strict };
         assert!(missing.check::<f64>(f64::NAN).is_ok_and(f64::is_nan) && missing.check::<f64>(-1.0).is_err());

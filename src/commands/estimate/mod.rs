@@ -127,7 +127,7 @@ impl Job {
             let layout = match (self.method.description().partition, cost.grid) {
                 (Partition::RowsAndColumns, _) => Layout::RowsAndColumns { ranks },
                 (_, Some((pr, pc))) => Layout::Grid { pr, pc },
-                (_, None) => Layout::Grid { pr: 1, pc: ranks },
+                (_, None) => Layout::PartyRows { parties: Parties { count: ranks, ranks }, split: PartySplit::Even },
             };
             return cost.data * copies_while_loading(&layout, self.by_rows, self.workload.word);
         }

@@ -43,10 +43,13 @@ pub fn own_name(output: &Path, ks: &[usize]) -> Option<String> {
     let read = || serde_json::from_str::<Value>(&std::fs::read_to_string(&numbers).ok()?).ok();
     let points = read().and_then(|found| found["points"].as_array().cloned()).unwrap_or_default();
     let others = points.iter().filter_map(|point| point["k"].as_u64()).any(|k| !ks.contains(&(k as usize)));
+    let consecutive = ks.windows(2).all(|pair| pair[1] == pair[0] + 1);
     match ks {
-        [first, .., last] if others => Some(format!("sweep-k{first:04}-k{last:04}")),
-        [only] if others => Some(format!("sweep-k{only:04}")),
-        _ => None,
+        _ if !others => None,
+        // A name of very many k would be longer than file systems allow.
+        [first, .., last] if consecutive || ks.len() > 30 => Some(format!("sweep-k{first:04}-k{last:04}")),
+        // A sweep over others between them has another name.
+        _ => Some(format!("sweep-{}", ks.iter().map(|k| format!("k{k:04}")).collect::<Vec<_>>().join("_"))),
     }
 }
 

@@ -81,14 +81,10 @@ pub fn read<T: Real>(
     let mut routes = Route::all(&layout, &cuts);
     // The rows that each rank has read are its block, or transposed the first of two.
     if cuts.rows == of_ranks {
-        entries = match (entries, &layout) {
-            (Held::Rows(first, rows), Layout::RowsAndColumns { .. }) => {
-                blocks.push(LocalBlock::Sparse(transposed(&rows)));
-                routes.remove(0);
-                Held::Rows(first, rows)
-            }
-            (entries, _) => entries,
-        };
+        if let (Held::Rows(_, rows), Layout::RowsAndColumns { .. }) = (&entries, &layout) {
+            blocks.push(LocalBlock::Sparse(transposed(rows)));
+            routes.remove(0);
+        }
         entries = match (entries, &layout) {
             (Held::Rows(_, rows), Layout::Grid { pc: 1, .. } | Layout::RowsAndColumns { ranks: 1 }) => {
                 blocks.push(LocalBlock::Sparse(rows));

@@ -436,7 +436,7 @@ pub fn heads_names(field: &[u8]) -> bool {
         b"row",
         b"sample",
         b"site",
-        b"specie",
+        b"species",
         b"spectrum",
         b"station",
         b"strain",
@@ -452,13 +452,12 @@ pub fn heads_names(field: &[u8]) -> bool {
         b"variable",
         b"word",
     ];
-    let mut word: Vec<u8> = field.iter().filter(|byte| !b"_-. #".contains(byte)).map(u8::to_ascii_lowercase).collect();
-    if word.ends_with(b"s") {
-        word.pop();
-    }
+    let word: Vec<u8> = field.iter().filter(|byte| !b"_-. #".contains(byte)).map(u8::to_ascii_lowercase).collect();
+    let singular = word.strip_suffix(b"s").unwrap_or(&word);
     names_an_index(field)
         || names_an_id(field)
         || WORDS.contains(&&word[..])
+        || WORDS.contains(&singular)
         || field.to_ascii_lowercase().ends_with(b"_name")
 }
 

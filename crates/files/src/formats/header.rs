@@ -608,8 +608,7 @@ mod tests {
 
     #[test]
     fn column_names_that_are_numbers_are_a_header_below_a_title_or_said_to_be_data() {
-        for title in
-            ["Geneid", "Mutation Types", "protein", "Probe_ID", "taxa", "Compounds", "transcript", "gene.symbol"]
+        for title in ["Geneid", "Mutation Types", "protein", "Probe_ID", "species", "Compounds", "locus", "gene.symbol"]
         {
             let text = format!("{title},1263,2123,2617,217\nTP53,5012,310,870,44\nEGFR,120,4500,33,2300\n");
             assert_eq!(found(&text, AUTO), (true, true, 4), "{title}");
