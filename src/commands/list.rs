@@ -128,7 +128,7 @@ fn message_table(m: &Description) -> String {
 
 /// The cells of a message.
 fn row(m: &Description, w: &MessageSpec) -> [String; 5] {
-    [w.kind.into(), w.payload.name().into(), w.shape.into(), w.when.into(), m.protection(w)]
+    [w.kind.into(), w.payload.name().into(), m.shape(w).into(), m.when(w).into(), m.protection(w)]
 }
 
 /// The columns of a table of messages.

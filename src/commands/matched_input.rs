@@ -1,6 +1,7 @@
 //! Stored factors, and a matrix that is used with them: read and prepared as in the run that made the factors, with its rows
 //! and columns matched to theirs.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,11 @@ use ndarray::{Array2, Axis};
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::units::counted;
 use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
+use fednmf_data::assemble::Entries;
+use fednmf_data::rare::rare;
 use fednmf_data::{Header, NAMES, Panels};
 use fednmf_driver::missing::Marks;
 use fednmf_driver::progress::Progress;
@@ -289,7 +293,8 @@ impl<'a> OpenedInput<'a> {
             rows,
             columns,
         };
-        Ok(MatchedInput { opened: self, k, v_rows: shape.1, orders })
+        let of_run = Some(sizes.unwrap_or_default());
+        Ok(MatchedInput { opened: self, k, v_rows: shape.1, orders, of_run })
     }
 
     /// Matches the columns with V; the rows are new. Collective.
@@ -308,7 +313,7 @@ impl<'a> OpenedInput<'a> {
         let columns = if comm.is_root() { matched() } else { Ok(Order::Same) };
         let columns = comm.broadcast_value(NAMES, comm.agree_on_error(columns)?);
         let orders = Orders { differ_from_run: [true, columns.differs()], rows: Order::Same, columns };
-        Ok(MatchedInput { opened: self, k, v_rows, orders })
+        Ok(MatchedInput { opened: self, k, v_rows, orders, of_run: None })
     }
 
     /// Matches the rows with U; the columns are new. Collective.
@@ -331,7 +336,7 @@ impl<'a> OpenedInput<'a> {
         let rows = comm.broadcast_value(NAMES, comm.agree_on_error(rows)?);
         let (v_rows, orders) =
             (self.shape().1, Orders { differ_from_run: [rows.differs(), true], rows, columns: Order::Same });
-        Ok(MatchedInput { opened: self, k, v_rows, orders })
+        Ok(MatchedInput { opened: self, k, v_rows, orders, of_run: None })
     }
 
     /// The number of components, if U and V have the shape of the matrix.
@@ -452,6 +457,8 @@ pub struct MatchedInput<'a> {
     k: usize,
     v_rows: usize,
     pub orders: Orders,
+    /// The sizes of the parties' parts, if it is the matrix of the run; none if it is of one party.
+    of_run: Option<Vec<usize>>,
 }
 
 impl MatchedInput<'_> {
@@ -474,9 +481,6 @@ impl MatchedInput<'_> {
     pub fn print_notes(&self, progress: &mut Progress) {
         progress.notes(&self.header().notes);
         progress.warnings(&self.header().warnings);
-        if self.opened.factors.run.suppressed {
-            progress.warn("the run changed rare entries (--suppress-rare), which this matrix has: errors differ from those of the run");
-        }
     }
 
     /// Reads the rows of each rank, and the marks of missing entries. Rows that do not fit into memory become panels, unless
@@ -490,7 +494,7 @@ impl MatchedInput<'_> {
         progress: &mut Progress,
         comm: &Communicator,
     ) -> Result<PreparedMatrix> {
-        let MatchedInput { opened: OpenedInput { factors, input, names, spec }, k, v_rows, orders } = self;
+        let MatchedInput { opened: OpenedInput { factors, input, names, spec }, k, v_rows, orders, of_run } = self;
         let Header { rows: m, cols: n, sparse, .. } = *input.header();
         let beside = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + v_rows)) as f64;
         let (mut loaded, note) =
@@ -498,6 +502,26 @@ impl MatchedInput<'_> {
         note.iter().for_each(|note| progress.note(note));
         tell_of_duplicates(loaded.duplicates, &spec, progress);
         progress.finish();
+        let suppressed = of_run.zip(factors.run.suppressed).map(|(sizes, least)| {
+            let by_columns = factors.run.stack() == "columns";
+            // Other ranks have other rows of the parties.
+            let whole = comm.size() == 1 && (sizes.is_empty() || !orders.differ_from_run[usize::from(by_columns)]);
+            let block = loaded.blocks.first().filter(|_| whole && loaded.panels.is_none());
+            block.map(|block| with_rare(block, by_columns, least, &sizes)).ok_or(())
+        });
+        match suppressed {
+            None | Some(Ok(0)) => {}
+            Some(Ok(count)) => {
+                let what = if factors.run.stack() == "columns" { ["row", "rows"] } else { ["column", "columns"] };
+                progress.warn(&format!(
+                    "the run changed rare entries (--suppress-rare) in {} of this matrix: errors differ from those of the run",
+                    counted(count, what[0], what[1])
+                ));
+            }
+            Some(Err(())) => progress.warn(
+                "the run changed rare entries (--suppress-rare): if this matrix has some, errors differ from those of the run",
+            ),
+        }
         let marks = factors.run.missing.marks();
         let marks = marks.map(|file| missing::read(file, (m, n), &names, &loaded.cuts, comm)).transpose()?;
         Ok(PreparedMatrix {
@@ -513,6 +537,19 @@ impl MatchedInput<'_> {
             orders,
         })
     }
+}
+
+/// The number of columns with entries that are rare in a party's part of the rows, or of rows where parties have columns; `sizes`
+/// of the parts are not needed if there is one.
+fn with_rare(block: &Block<f64>, by_columns: bool, least: usize, sizes: &[usize]) -> usize {
+    let rare = |part: &Block<f64>| Entries::of(part).map(|part| rare(part, by_columns, least)).unwrap_or_default();
+    if sizes.len() < 2 {
+        return rare(block).len();
+    }
+    let mut places = 0..;
+    let parts = sizes.iter().map(|size| places.by_ref().take(*size).collect::<Vec<_>>());
+    let all = parts.flat_map(|part| rare(&block.select(Axis(usize::from(by_columns)), &part)));
+    all.map(|(variable, _)| variable).collect::<BTreeSet<_>>().len()
 }
 
 /// A rank's rows of the matrix, scaled and thresholded as in the run.

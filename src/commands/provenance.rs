@@ -102,8 +102,8 @@ pub struct Provenance {
     pub features: FeatureChoice,
     /// Whether the columns are those that the files of all parties have.
     pub common_columns: bool,
-    /// Whether rare entries were changed in the parties' data.
-    pub suppressed: bool,
+    /// With this `--suppress-rare` rare entries were changed in the parties' data.
+    pub suppressed: Option<usize>,
     /// How `{party}` files are combined.
     stack: Stack,
     /// Whether the user specified which entries are missing.
@@ -198,7 +198,7 @@ impl Provenance {
             transpose,
             features: FeatureChoice::from_json(parameter),
             common_columns: parameter("common_columns").is_some_and(|value| *value == true || *value == 1),
-            suppressed: parameter("suppress_rare").is_some_and(|value| value.as_u64().is_some()),
+            suppressed: parameter("suppress_rare").and_then(Value::as_u64).map(|least| least as usize),
             stack,
             own_missing: false,
             zeros_were_missing: missing == Missing::ZeroUnobserved,

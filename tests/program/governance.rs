@@ -67,6 +67,12 @@ fn a_site_counts_its_own_rows_before_it_connects() {
     let says = refused(&stage, "a", &format!("{RUN} --policy {}", stage.at("p.json").display()));
     assert!(says.contains("min_rows: requires 41 rows, and this site's data have 40"), "{says}");
     assert!(says.contains("max_components_per_row: allows 0.05") && says.contains("at least 60 rows"), "{says}");
+    // Options that are added to those of a service do not replace its policy.
+    std::fs::write(stage.at("loose.json"), "{}").unwrap();
+    let [policy, loose] = ["p.json", "loose.json"].map(|name| stage.at(name).display().to_string());
+    let says = refused(&stage, "a", &format!("{RUN} --policy {policy} --policy {loose}"));
+    assert!(says.contains("--policy: is given twice"), "{says}");
+    assert!(refused(&stage, "a", &format!("{RUN} --policy {policy} --no-policy")).contains("cannot be given together"));
     assert!(!stage.hub_says().contains("joined"), "{}", stage.hub_says());
 }
 
@@ -112,7 +118,7 @@ fn only_an_approved_run_is_run() {
     for line in [
         "  Each site needs at least 20 rows.",
         "  The other sites will see 9 sums over rows in the whole run.",
-        "  To hide single rows, the sites without any one site need at least 90 rows together.",
+        "  All sites but any one of them need at least 90 rows together, or 10 for each entry of a row if that is less.",
         "Sites in the run: any that the hub names; at least 4.",
         "Each site adds to its own 'fednmf join': --approved F.json, --transcript F.jsonl.",
     ] {
@@ -386,6 +392,18 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         warned.contains("--dp: the noise on what 3 parties release is") && warned.contains("mostly noise"),
         "{warned}"
     );
+    // Names are those of the file, before it is transposed.
+    for (words, sent, kept) in
+        [(run.to_string(), "columns", "rows"), (run.replace("--transpose ", ""), "rows", "columns")]
+    {
+        assert_eq!(line(&format!("{words} --output o.h5")).0, Some(0), "{words}");
+        let proposal: Value = serde_json::from_str(&text(&stage.at("words.json"))).unwrap();
+        let messages = proposal["document"]["messages"].as_array().unwrap();
+        let names = messages.iter().find(|message| message["what"] == "names for the output").unwrap();
+        let size =
+            format!("names of the {sent} of the sites' files, if they have names; names of {kept} stay at their site");
+        assert_eq!((&names["size"], &names["when"]), (&size.into(), &"once, with --output".into()));
+    }
     let (_, _, warned) = line(&run.replace("--epsilon 1", "--epsilon 1000000"));
     assert!(!warned.contains("mostly noise"), "{warned}");
     let (_, _, warned) = line("--algo felb-mu --binarize 8 --secure-sum -k 3 --max-iters 20 --dp gaussian --epsilon 1");
@@ -405,6 +423,10 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         assert!(code == Some(2) && stderr.contains(why), "{rules}: {stderr}");
         assert!(!stage.at("words.json").exists());
     }
+    std::fs::write(&policy, r#"{"min_rows": 300}"#).unwrap();
+    let (code, _, stderr) = line(run);
+    let why = "after --transpose: the columns of the file; min_columns counts its rows";
+    assert!(code == Some(2) && stderr.contains(why), "{stderr}");
     // Epsilon may be of a person, and not of a variable.
     std::fs::write(&policy, r#"{"protects": ["row", "party"], "require": ["hold-for"], "sites": ["a", "b"]}"#).unwrap();
     let (code, told, stderr) = line(run);

@@ -399,6 +399,32 @@ fn a_column_in_which_several_parties_have_rare_entries_is_counted_once() {
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     let told = done.stderr.contains("--suppress-rare changed 2 columns of the data that stay here");
     assert!(told, "{}", done.stderr);
+    // Whoever compares the data with the factors is told so if they have such entries, and not if they have none.
+    for (columns, warned) in [(6, true), (3, false)] {
+        save_npy(&path, &x.slice(ndarray::s![.., ..columns]).to_owned());
+        let factors = dir.path().join(format!("f{columns}.npz"));
+        fednmf(0, line).arg(&path).arg("--output").arg(&factors).ok();
+        let told = fednmf(0, "evaluate").arg(&factors).arg("--input").arg(&path).run();
+        assert_eq!(told.code, Some(0), "{}", told.stderr);
+        let warning = "changed rare entries (--suppress-rare) in 2 columns of this matrix";
+        assert_eq!(told.stderr.contains(warning), warned, "{}", told.stderr);
+        assert_eq!(told.stderr.contains("--suppress-rare"), warned, "{}", told.stderr);
+    }
+}
+
+/// Between two parties only the noise protects, and no warning contradicts its guarantee.
+#[test]
+fn noise_holds_between_two_parties_and_masks_do_not() {
+    let line = "--algo secure-hals --parties 2 --secure-sum -k 2 --max-iters 2 --input synthetic:planted,m=40,n=60";
+    let (alone, noised) = ("--secure-sum hides nothing between two parties", "sums with their noise");
+    for (more, told, untold) in [
+        ("--eval-every 0 --accept-risk few-rows,membership,few-values", alone, noised),
+        ("--dp gaussian --epsilon 1", noised, alone),
+    ] {
+        let done = fednmf(0, &format!("{line} {more}")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        assert!(done.stderr.contains(told) && !done.stderr.contains(untold), "{}", done.stderr);
+    }
 }
 
 #[test]

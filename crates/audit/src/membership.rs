@@ -37,9 +37,13 @@ pub fn auc(members: &[f64], others: &[f64]) -> Option<f64> {
 /// The probability of an [`auc`] of at least this if members and others do not differ, for large numbers of both (Mann and Whitney
 /// 1947).
 pub fn chance_of(auc: f64, members: usize, others: usize) -> f64 {
+    0.5 * libm::erfc((auc - 0.5) / deviation(members, others) / std::f64::consts::SQRT_2)
+}
+
+/// The standard deviation of an [`auc`] if members and others do not differ.
+pub fn deviation(members: usize, others: usize) -> f64 {
     let (members, others) = (members as f64, others as f64);
-    let deviation = ((members + others + 1.0) / (12.0 * members * others)).sqrt();
-    0.5 * libm::erfc((auc - 0.5) / deviation / std::f64::consts::SQRT_2)
+    ((members + others + 1.0) / (12.0 * members * others)).sqrt()
 }
 
 #[cfg(test)]

@@ -224,7 +224,12 @@ pub fn few_parties(planned: &Planned, progress: &mut Progress) {
         return;
     }
     let (parties, colluding) = (planned.parties.count, groups.disclosure.map_or(1, |limits| limits.colluding));
-    if parties == 2 {
+    if parties == 2 && groups.is_noised() {
+        progress.note(
+            "between two parties masks hide nothing: the other one sees this party's sums with their noise, which is that of --dp \
+             in full",
+        );
+    } else if parties == 2 {
         progress.warn(
             "--secure-sum hides nothing between two parties: each can subtract its own term from the sum; use three or more",
         );

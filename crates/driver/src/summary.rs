@@ -339,10 +339,10 @@ pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
     if facts.ranks > 1 {
         let slowest = profile.imbalance.filter(|imbalance| *imbalance > IMBALANCE);
         let slowest = slowest.map_or_else(String::new, |by| format!("; the slowest computes {by:.2} times the mean"));
-        line("ranks", &format!("{} sent{slowest}", bytes(profile.bytes_sent)));
+        line("ranks", &format!("{} sent by all{slowest}", bytes(profile.bytes_sent)));
     }
     if let Some(exchanged) = facts.party_bytes {
-        line("parties", &format!("{} exchanged", bytes(exchanged)));
+        line("parties", &format!("{} exchanged by all", bytes(exchanged)));
     }
     if let Some((passes, seconds)) = profile.streamed() {
         line("streaming", &format!("the file was read {passes} times, {} s of waiting", short(seconds)));
@@ -446,13 +446,13 @@ mod tests {
         };
         let text = block(&facts, &two_ranks());
         let expected = "6 x 4, k = 2: relative error 0.5000 (1 iteration in 0.2500 s, stopped at --max-iters)\n  method    hals on 1 \
-                        rank for 5 parties, peak memory 2.9 KiB\n  parties   2.0 KiB exchanged\n  factors   o.h5\n";
+                        rank for 5 parties, peak memory 2.9 KiB\n  parties   2.0 KiB exchanged by all\n  factors   o.h5\n";
         assert_eq!(text, expected);
         let two = SummaryInfo { ranks: 2, threads: 4, parties: 2, party_bytes: None, output: None, ..facts };
         let text = block(&two, &two_ranks());
         assert!(text.contains("hals on 2 ranks with 4 threads each, peak"), "{text}");
         assert!(text.contains(" KiB on a rank, ") && text.contains(" KiB on all\n"), "{text}");
-        assert!(text.contains("\n  ranks     80 B sent; the slowest computes 1.50 times the mean\n"), "{text}");
+        assert!(text.contains("\n  ranks     80 B sent by all; the slowest computes 1.50 times the mean\n"), "{text}");
         assert!(text.ends_with("  factors   not kept (no --output)\n"), "{text}");
     }
 }

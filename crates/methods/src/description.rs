@@ -395,6 +395,30 @@ impl Description {
         common.chain(of_ranks).chain(self.messages)
     }
 
+    /// What the message has in a run of this method.
+    pub fn shape(&self, message: &MessageSpec) -> &'static str {
+        match self.partition {
+            Partition::PartyRows if message.kind == data::NAMES.kind => {
+                "names of the columns, if the files have them; names of rows stay with their party"
+            }
+            Partition::PartyColumns if message.kind == data::NAMES.kind => {
+                "names of the rows, if the files have them; names of columns stay with their party"
+            }
+            _ => self.applicable(message.shape),
+        }
+    }
+
+    /// When the message is sent in a run of this method.
+    pub fn when(&self, message: &MessageSpec) -> &'static str {
+        self.applicable(message.when)
+    }
+
+    /// A text of the table, where data are private without what it says of others.
+    fn applicable(&self, text: &'static str) -> &'static str {
+        let end = if self.partition.is_private() { text.find("; without private data") } else { None };
+        end.map_or(text, |end| &text[..end])
+    }
+
     /// The privacy unit of `--dp`; `None` if the method has no `--dp`.
     pub fn protects(&self) -> Option<ProtectedUnit> {
         if let DifferentialPrivacy::Offered(unit) = self.dp { Some(unit) } else { None }

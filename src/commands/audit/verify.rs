@@ -250,6 +250,11 @@ fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums, ch
     for ([kind, payload, protection], [count, size]) in sums {
         let _ = writeln!(text, "  {count:8}  {:>10}  {protection:17}  {kind} ({payload})", bytes(*size));
     }
+    let _ = writeln!(
+        text,
+        "  All are in the message table of {}. Sizes are of one copy: a message to all leaves once for each other party.",
+        heading.method
+    );
     for Agreed { agreed, names } in &verified.agreed {
         let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = if names.len() > SHOWN { ", ... (all with --json)" } else { "" };

@@ -14,7 +14,7 @@ use fednmf_data as data;
 use fednmf_data::Sharing;
 use fednmf_data::messages::{CHECKPOINT, OUTPUT};
 use fednmf_driver::spec::sharing;
-use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Unit};
+use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Partition, Unit};
 use fednmf_methods::federated::rows::fnmf::barycenter::{INSIDE, SUM_V};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
@@ -39,6 +39,13 @@ pub struct Message {
     pub read_by: String,
 }
 
+/// A text of the message table without what it says of `mpirun` and of data that are not private.
+fn at_sites(text: &str) -> &str {
+    let others = ["; under mpirun", "; without private data", "; both factors if no data are private"];
+    let end = others.iter().filter_map(|other| text.find(other)).min();
+    end.map_or(text, |end| &text[..end])
+}
+
 /// The protection of a message without one.
 const IN_THE_CLEAR: &str = "in the clear";
 
@@ -55,8 +62,8 @@ impl Message {
         Message {
             what: w.kind.into(),
             payload: w.payload.name().into(),
-            size: w.shape.into(),
-            when: w.when.into(),
+            size: at_sites(w.shape).into(),
+            when: at_sites(w.when).into(),
             protection,
             read_by: read_by.into(),
         }
@@ -257,9 +264,18 @@ impl<'a> Sent<'a> {
 
     /// In bytes where only k, m and n decide it, and otherwise as the table of the method says.
     fn size(&self, w: &MessageSpec) -> String {
+        if w.kind == data::NAMES.kind {
+            // In the file, as people know it.
+            let by_columns = self.description.partition == Partition::PartyColumns;
+            let (sent, kept) =
+                if by_columns == self.run.is("transpose", true) { ("columns", "rows") } else { ("rows", "columns") };
+            return format!(
+                "names of the {sent} of the sites' files, if they have names; names of {kept} stay at their site"
+            );
+        }
         let (shape, more) = match (self.in_the_clear(w), w.shape.strip_prefix("the same")) {
             (Some(other), Some(more)) => (other.shape, more.strip_suffix(" as one").unwrap_or(more)),
-            _ => (w.shape, ""),
+            _ => (at_sites(w.shape), ""),
         };
         let more = more.trim_end_matches(',');
         let computed = self.without_options(shape).and_then(|shape| {
@@ -293,7 +309,7 @@ impl<'a> Sent<'a> {
         match self.in_the_clear(w).filter(|_| w.when.starts_with("the same")) {
             Some(other) => other.when.into(),
             // In the method's table these follow what they replace.
-            None => w.when.split(" instead of").next().unwrap_or(w.when).into(),
+            None => at_sites(w.when.split(" instead of").next().unwrap_or(w.when)).into(),
         }
     }
 }

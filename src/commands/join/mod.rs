@@ -75,8 +75,8 @@ pub struct JoinArgs {
     #[arg(long, value_name = "FILE", help_heading = "Site")]
     crl: Option<PathBuf>,
     /// What this site agrees to, in JSON: methods, protections, sizes, budget, outputs, with whom; the guide has all fields
-    #[arg(long, value_name = "F.json", help_heading = "Site")]
-    policy: Option<PathBuf>,
+    #[arg(long, value_name = "F.json", action = clap::ArgAction::Append, help_heading = "Site")]
+    policy: Vec<PathBuf>,
     /// Agree to whatever the command line says, with whatever sites the hub names
     #[arg(long, conflicts_with = "policy", help_heading = "Site")]
     no_policy: bool,
@@ -160,7 +160,13 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     if process.size() > 1 {
         return Err(Error::input("join: a site is one process; start it without mpirun").on_all_ranks().into());
     }
-    if args.policy.is_none() && !args.no_policy && args.propose.is_none() {
+    // Of other options the last one counts: whoever adds one must not replace the policy of the site.
+    let policy_file = match &args.policy[..] {
+        [] => None,
+        [one] => Some(one.as_path()),
+        _ => return Err(Error::input("--policy: is given twice; a site has one policy, leave the other out")),
+    };
+    if policy_file.is_none() && !args.no_policy && args.propose.is_none() {
         return Err(Error::input(
             "join: give --policy F.json, which says what this site agrees to, or --no-policy, if it agrees to all that the \
              command line says, with whatever sites the hub names",
@@ -173,7 +179,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
             fednmf_sites::refuse(config);
         }
     };
-    let policy = args.policy.as_deref().map(Policy::read).transpose().inspect_err(tell)?.unwrap_or_default();
+    let policy = policy_file.map(Policy::read).transpose().inspect_err(tell)?.unwrap_or_default();
     let joint = |task, run: RunArgs| {
         Work::Joint(Box::new(JointWork {
             task,
@@ -188,7 +194,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
             let mut spec = args.run.check(method, std::env::args().collect())?;
             check_run(&spec, args.propose.is_some())?;
             if let Some(profile) = args.profile {
-                let policy = args.policy.as_deref().map(|path| path.display().to_string());
+                let policy = policy_file.map(|path| path.display().to_string());
                 spec.consent.profile = Some(profile.check(&spec, policy.as_deref())?);
             }
             Work::Run(Box::new(spec))
@@ -213,7 +219,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         if let Some(warning) = warning {
             warn(&warning);
         }
-        let rules = args.policy.is_some().then_some(policy);
+        let rules = policy_file.is_some().then_some(policy);
         return propose(&Proposal::of(&work, rules), path, &site, &identity);
     }
     let site = site()?;
@@ -226,7 +232,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     };
     agreement.check(&work, &site, args.site_log.is_some(), hold).inspect_err(tell)?;
     let config = config.ok_or_else(|| Error::input("--hub: say where the hub is"))?;
-    work.consent_mut().policy = args.policy.as_deref().map(digest_of).transpose()?;
+    work.consent_mut().policy = policy_file.map(digest_of).transpose()?;
     work.consent_mut().proposal = agreement.approved.as_ref().map(|approved| approved.digest.clone());
     let log = match &args.site_log {
         Some(path) => {

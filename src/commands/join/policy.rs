@@ -552,11 +552,16 @@ impl Policy {
     fn against_shape(&self, run: &Intended<'_>) -> Vec<String> {
         let Some((rows, columns)) = run.own else { return Vec::new() };
         let mut reasons = Vec::new();
-        for (field, least, given, what) in
-            [("min_rows", self.min_rows, rows, "rows"), ("min_columns", self.min_columns, columns, "columns")]
-        {
+        let transposed = run.work.run().is_some_and(|spec| spec.input.transpose);
+        let fields = [("min_rows", self.min_rows, rows, "rows"), ("min_columns", self.min_columns, columns, "columns")];
+        for (at, (field, least, given, what)) in fields.into_iter().enumerate() {
             if let Some(least) = least.filter(|least| given < *least) {
-                reasons.push(format!("{field}: requires {least} {what}, and this site's data have {given}"));
+                let (other, _, _, in_file) = fields[1 - at];
+                let turned = match transposed {
+                    true => format!(" after --transpose: the {in_file} of the file; {other} counts its {what}"),
+                    false => String::new(),
+                };
+                reasons.push(format!("{field}: requires {least} {what}, and this site's data have {given}{turned}"));
             }
         }
         let facts = Facts::of(run.work);

@@ -14,7 +14,7 @@ use fednmf_base::printable;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_base::units::counted;
-use fednmf_comm::{MessageTag, SendFilter};
+use fednmf_comm::{MessageTag, Payload, SendFilter};
 use fednmf_files::output::attributes;
 use fednmf_methods::description::Partition;
 use fednmf_methods::shared::disclosure::{Duration, SHARE};
@@ -160,9 +160,10 @@ impl Proposal {
         let parameter = |(name, value): (&String, &Value)| format!("  {} {}\n", typed(name), shown(Some(value)));
         let parameters: String = self.parameters.iter().filter(given).map(parameter).collect();
         let Proposal { method, messages, limits, budget, .. } = self;
+        let masked = messages.iter().any(|message| message.payload == Payload::Masked.name());
         let messages = messages::table(messages, std::io::stdout());
         let budget = budget.as_ref().map(Budget::text);
-        let limits = limits.as_ref().map(Limits::text);
+        let limits = limits.as_ref().map(|limits| limits.text(masked));
         let rules = match &self.rules {
             Some(rules) => format!("Rules for all sites:\n{}{}", rules.text(), rules.duties()),
             None => "Sites in the run: any that the hub names, since no policy was proposed.\n".into(),
@@ -228,7 +229,8 @@ impl Limits {
         Some(Limits { of: of.into(), least, vectors, hidden, colluding: params.colluding })
     }
 
-    fn text(&self) -> String {
+    /// In words, where sums are `masked` or not.
+    fn text(&self, masked: bool) -> String {
         let Limits { of, least, vectors, hidden, colluding } = self;
         let one = of.trim_end_matches('s');
         let mut lines = vec![
@@ -236,12 +238,15 @@ impl Limits {
             format!("Each site needs at least {least} {of}."),
         ];
         if *vectors > 0 {
-            let left_out = if *colluding == 1 { "one site".to_string() } else { format!("{colluding} sites") };
+            let left_out = if *colluding == 1 { "one".to_string() } else { colluding.to_string() };
+            let who = match masked {
+                true => format!("All sites but any {left_out} of them need at least {hidden} {of} together"),
+                false => format!("Each site needs at least {hidden} {of}, since its sums are not masked"),
+            };
             lines.extend([
                 format!("The other sites will see {vectors} sums over {of} in the whole run."),
-                format!("To hide single {of}, the sites without any {left_out} need at least {hidden} {of} together."),
-                format!("If a {one} has fewer than {vectors} entries, {SHARE} {of} for each entry are enough."),
-                "Without --secure-sum each site needs that many itself.".into(),
+                format!("{who}, or {SHARE} for each entry of a {one} if that is less."),
+                format!("This limits one attack on these sums, and does not hide single {of}: docs/privacy/attacks.md has figures."),
             ]);
         }
         lines.join("\n  ") + "\n"

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
+use fednmf_audit::membership::{auc, deviation};
+
 /// The result of an attack.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
@@ -53,6 +55,18 @@ impl Finding {
     #[must_use]
     pub fn since(mut self, began: Instant) -> Finding {
         self.seconds = Some(began.elapsed().as_secs_f64());
+        self
+    }
+
+    /// With the AUC of a guess by these scores, lower for members, and the range that it has by chance.
+    #[must_use]
+    pub fn told_apart(mut self, members: &[f64], others: &[f64]) -> Finding {
+        self.auc = auc(members, others);
+        self.baseline = Some(0.5);
+        if self.auc.is_some() {
+            let by = 2.0 * deviation(members.len(), others.len());
+            self.note += &format!("; by chance AUC {:.2} to {:.2}", (0.5 - by).max(0.0), (0.5 + by).min(1.0));
+        }
         self
     }
 

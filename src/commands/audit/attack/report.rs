@@ -30,7 +30,7 @@ pub fn table(pooled: &PooledView, findings: &[Finding]) -> String {
     }
     let word = if pooled.own.len() == 1 { "party" } else { "parties" };
     let _ = write!(out, " with {word} {}; hidden: {}\n\n", list(&pooled.own), list(&pooled.hidden_parties()));
-    out.push_str("attack            found              relative error  cosine  error of a guess  AUC    seconds\n");
+    out.push_str("attack            found              relative error  cosine        by a guess  AUC    seconds\n");
     for f in findings {
         let recovered = f.recovered.map_or_else(|| "-".into(), |(n, all)| format!("{n} of {all} {}", f.of));
         let number = |x: Option<f64>| match x {

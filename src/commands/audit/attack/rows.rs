@@ -2,7 +2,7 @@
 
 use ndarray::Array2;
 
-use fednmf_audit::membership::{auc, misfits};
+use fednmf_audit::membership::misfits;
 use fednmf_base::error::{Error, Result};
 use fednmf_base::units::counted;
 use fednmf_comm::Knowledge;
@@ -50,10 +50,8 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     let fresh: Vec<usize> = (0..others.nrows()).filter(|&i| !known.contains(&bits(others.row(i)))).collect();
     let others = others.select(ndarray::Axis(0), &fresh);
     let described = |found: Finding, v: &Array2<f64>| {
-        let mut found = found.note(format!("{} members, {} other rows", members.nrows(), others.nrows()));
-        found.of = "members";
-        found.auc = auc(&misfits(&members.view(), &v.view()), &misfits(&others.view(), &v.view()));
-        found
+        let found = found.note(format!("{} members, {} other rows", members.nrows(), others.nrows())).of("members");
+        found.told_apart(&misfits(&members.view(), &v.view()), &misfits(&others.view(), &v.view()))
     };
     let mut findings = vec![described(found, &v)];
     if let Some(rest) = without_own(pooled, &v)? {

@@ -8,7 +8,6 @@ use ndarray::{Array2, ArrayView2, Axis, concatenate};
 
 use fednmf_audit::candidates;
 use fednmf_audit::deviations::Deviations;
-use fednmf_audit::membership::auc;
 use fednmf_audit::quadratic;
 use fednmf_audit::ratios;
 use fednmf_audit::space::Space;
@@ -252,8 +251,6 @@ fn membership(
     };
     let (near, far) = (distances(&members), distances(&others));
     let mut found = found;
-    found.auc = auc(&near, &far);
-    found.baseline = Some(0.5);
     let largest = near.iter().copied().fold(0.0, f64::max);
     let smallest = far.iter().copied().fold(f64::INFINITY, f64::min);
     let below = near.iter().filter(|&&x| x < smallest).count();
@@ -263,7 +260,7 @@ fn membership(
         space.rank(),
         far.len()
     );
-    Ok(iter::once(found.note(note).since(began)).chain(list).collect())
+    Ok(iter::once(found.note(note).told_apart(&near, &far).since(began)).chain(list).collect())
 }
 
 /// How well members are distinguished on a list of all of them and the others, by which of the list make up the sums (d × q).
@@ -283,8 +280,6 @@ fn of_list(
     let from_common = |vectors: &ArrayView2<'_, f64>| known.from_common(vectors);
     let scores = candidates::scores(&from_common(&listed.view()).view(), &from_common(&sums.t()).view())?;
     let (near, far) = scores.split_at(members.nrows());
-    let mut found = found.note(format!("on a list of all {} members and {} {whose}", near.len(), far.len()));
-    found.auc = auc(near, far);
-    found.baseline = Some(0.5);
-    Some(found.since(began))
+    let found = found.note(format!("on a list of all {} members and {} {whose}", near.len(), far.len()));
+    Some(found.told_apart(near, far).since(began))
 }
