@@ -526,6 +526,27 @@ fn the_report_lists_measured_and_assumed_rates() {
 }
 
 #[test]
+fn the_report_tells_bytes_between_ranks_the_memory_of_a_node_and_each_caveat() {
+    let dir = tempdir().unwrap();
+    let report = |line: &str| {
+        let output =
+            fednmf(0, &format!("estimate --algo hals -m 1e6 -n 20000 -k 50 {line} --rates {}", rates(dir.path())))
+                .run();
+        assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
+        output.stdout
+    };
+    // 2k ((pr - 1) n + (pc - 1) m) words, and the Gram matrices: the grid by size sends less than another.
+    for (grid, between) in [("", "1.7 GiB"), ("--grid 128x1", "1.9 GiB")] {
+        let text = report(&format!("--ranks 128 --ranks-per-node 64 {grid}"));
+        assert!(text.contains(&format!("about {between} of it from one rank to another")), "{text}");
+        assert!(text.contains(" for 64 ranks on a node, rows are read from the file"), "{text}");
+    }
+    assert!(!report("--ranks 1").contains("from one rank to another"));
+    let notes = report("--nnz 2e8 --extrapolation restart --ranks 4");
+    assert_eq!(notes.lines().filter(|line| line.starts_with("note  ")).count(), 2, "{notes}");
+}
+
+#[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn impossible_questions_are_refused() {
     let dir = tempdir().unwrap();

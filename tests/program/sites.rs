@@ -722,7 +722,7 @@ fn two_sites_of_one_machine_do_not_write_one_file() {
         let b = stage.join("b", &format!("{run} {option} {}", stage.at(of_b).display())).spawn().unwrap();
         assert_eq!(end_of(b, option).0, Some(2));
         let says = stage.says("b");
-        assert!(says.contains("another run of fednmf writes this file") && says.contains(option), "{says}");
+        assert!(says.contains("another run of fednmf is writing this file") && says.contains(option), "{says}");
         assert!(!stage.hub_says().contains("site b joined"));
         let mut a = stage.sites.pop().unwrap();
         a.kill().unwrap();

@@ -388,7 +388,13 @@ fn limits_trace_and_report_know_of_the_passes() {
         "{}",
         told.stdout
     );
-    assert!(told.stderr.contains("read from the file in each pass over them"), "{}", told.stderr);
+    assert!(
+        told.stderr.contains("note: the rows are read from the file in each pass, ")
+            && told.stderr.contains(" at a time: in memory, 1 rank on ")
+            && told.stderr.contains(", and --memory allows 1.6 MiB"),
+        "{}",
+        told.stderr
+    );
 }
 
 #[test]

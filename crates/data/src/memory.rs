@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fednmf_base::error::{Error, SharedError, SharedResult};
 use fednmf_base::host;
-use fednmf_base::units::bytes;
+use fednmf_base::units::{bytes, counted};
 use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
 
@@ -54,15 +54,19 @@ impl Node {
 
     /// Needed and usable memory of its ranks, as a clause for a message.
     pub fn lack(&self) -> String {
-        let Node { name, need, free, limited, .. } = self;
-        let ranks = self.ranks();
-        let size = |x: f64| bytes(x as u64);
-        let free = match limited {
-            true => format!("--memory allows {}", size(*free)),
-            false => format!("{} is free", size(*free)),
-        };
-        let s = if ranks == 1 { "" } else { "s" };
-        format!("at least {} of memory is needed on {name} (by {ranks} rank{s}), but {free}", size(*need))
+        let (name, need, ranks) = (&self.name, bytes(self.need as u64), counted(self.ranks(), "rank", "ranks"));
+        format!("at least {need} of memory is needed on {name} (by {ranks}), but {}", self.usable())
+    }
+
+    /// The same where the work is done without as much memory.
+    pub fn would_need(&self) -> String {
+        let (name, need, ranks) = (&self.name, bytes(self.need as u64), counted(self.ranks(), "rank", "ranks"));
+        format!("in memory, {ranks} on {name} would need at least {need}, and {}", self.usable())
+    }
+
+    fn usable(&self) -> String {
+        let free = bytes(self.free as u64);
+        if self.limited { format!("--memory allows {free}") } else { format!("{free} is free") }
     }
 
     /// What a user can do if the work does not fit.

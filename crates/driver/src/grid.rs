@@ -41,7 +41,9 @@ pub fn table(counted: &Value) -> String {
     match rows.is_empty() {
         true => rows,
         false => {
-            format!("grids, counted for the busiest rank: nonzeros, bytes sent or received in an iteration\n{rows}")
+            format!(
+                "grids, counted for the busiest rank: nonzeros, bytes exchanged with others in an iteration\n{rows}"
+            )
         }
     }
 }

@@ -14,8 +14,8 @@ use super::spec::Spec;
 /// and the job that resumes it may start at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn taken(option: &str, path: &Path) -> Error {
-    let why = "another run of fednmf writes this file; give each run a name of its own";
+fn taken(option: &str, path: &Path, does: &str) -> Error {
+    let why = format!("another run of fednmf {does} this file; give each run a name of its own");
     Error::input(format!("{option} {}: {why}", path.display()))
 }
 
@@ -55,10 +55,11 @@ pub fn lock(spec: &Spec) -> Result<Vec<FileLock>> {
         match FileLock::acquire_within(&lock, patience.saturating_sub(start.elapsed())) {
             // The run that held the lock has ended well. A run that is resumed replaces what its interrupted part wrote.
             Ok(Some(_)) if version(&target) != before && !spec.resume && option != "--checkpoint" => {
-                return Err(taken(option, path));
+                return Err(taken(option, path, "has just written"));
             }
             Ok(Some(held)) => locks.push((lock, held)),
-            Ok(None) => return Err(taken(option, path)),
+            // A killed run holds no lock, even if its file is still there.
+            Ok(None) => return Err(taken(option, path, "is writing")),
             // Some file systems have no locks, and whether the directory can be written to is found later.
             Err(_) => {}
         }

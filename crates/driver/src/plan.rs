@@ -290,11 +290,11 @@ pub fn storage(
     let Some(node) = nodes.iter().map(|node| node.needing(&in_memory)).find(Node::lacks) else {
         return Ok(Storage::InMemory);
     };
-    let lack = node.lack();
     match besides_panels {
-        Ok(besides_panels) => Ok(Storage::Streamed { lack, besides_panels }),
+        Ok(besides_panels) => Ok(Storage::Streamed { lack: node.would_need(), besides_panels }),
         Err(why) => Err(Error::input(format!(
-            "{lack}. The rows cannot be read from the file in each iteration instead: {why}. Or {}",
+            "{}. The rows cannot be read from the file in each iteration instead: {why}. Or {}",
+            node.lack(),
             node.remedy()
         ))
         .on_all_ranks()),

@@ -51,7 +51,7 @@ fn load_any<T: Real>(
     let room = rows.least() + spare;
     let loaded = input.stream::<T>(rows, room, comm, progress)?;
     let in_panel = loaded.panels.as_ref().map_or(0, Panels::rows);
-    let note = format!("{lack}: the rows are read from the file in each pass over them, {in_panel} at a time");
+    let note = format!("the rows are read from the file in each pass, {in_panel} at a time: {lack}");
     Ok((loaded, Some(note)))
 }
 

@@ -157,6 +157,19 @@ impl Message {
         })
     }
 
+    /// Bytes that ranks send to each other in an iteration, each counted once, by the algorithms that send the fewest.
+    pub fn between_ranks(&self) -> f64 {
+        let (bytes, ranks) = (self.mpi_bytes as f64, self.group as f64);
+        match self.pattern {
+            Pattern::AllReduce | Pattern::PartySum => bytes * (ranks - 1.0) / ranks,
+            // A rank's own part is counted beside the whole vector.
+            Pattern::AllGather | Pattern::ReduceScatter => bytes * (ranks - 1.0) / (ranks + 1.0),
+            // Counted where they are sent and where they are received.
+            Pattern::TouchedRows(_) | Pattern::TouchedSums(_) | Pattern::Rounds(_) => bytes / 2.0,
+            Pattern::Local => 0.0,
+        }
+    }
+
     /// A message of rows of `row` bytes that sparse blocks reference, point-to-point.
     pub fn touched(kind: &'static str, pattern: Pattern, side: &SideTraffic, row: usize) -> Message {
         // Each row and each message is counted where it is sent and where it is received.
@@ -308,6 +321,11 @@ impl Cost {
     pub fn traffic(&self) -> [u64; 3] {
         let sum = |f: fn(&Message) -> u64| self.messages.iter().map(f).sum();
         [sum(|m| m.mpi_bytes), sum(|m| m.messages), sum(|m| m.party_bytes)]
+    }
+
+    /// Bytes that ranks send to each other in an iteration, as [`Message::between_ranks`].
+    pub fn between_ranks(&self) -> f64 {
+        self.messages.iter().map(Message::between_ranks).sum()
     }
 }
 

@@ -176,10 +176,13 @@ impl Report<'_> {
         }
         let _ = writeln!(out, "          about {} together with the program{others}", together(1));
         if let Some(streamed) = self.streamed() {
+            // --memory is for all ranks of a node.
+            let on_node = self.on_node().unwrap_or(*ranks);
             let _ = writeln!(
                 out,
-                "          {} at least: with --memory, the rows are then read from the file in each iteration",
-                size(streamed)
+                "          with --memory of at least {} for {} on a node, rows are read from the file in each pass",
+                size(on_node as f64 * streamed),
+                counted(on_node, "rank", "ranks")
             );
         }
         if job.formula {
@@ -187,8 +190,8 @@ impl Report<'_> {
         } else {
             self.what_is_not_predicted(&mut out);
         }
-        if let Some(about) = cost.about() {
-            let _ = writeln!(out, "note      {about}");
+        for caveat in &cost.caveats {
+            let _ = writeln!(out, "note      {caveat}");
         }
         let _ = writeln!(
             out,
@@ -230,6 +233,9 @@ impl Report<'_> {
         let [mpi, messages, party] = self.cost.traffic();
         let messages = thousands(messages as usize);
         let _ = writeln!(out, "traffic   {} in {messages} calls of MPI, all ranks together", bytes(mpi));
+        if mpi > 0 {
+            let _ = writeln!(out, "          about {} of it from one rank to another", size(self.cost.between_ranks()));
+        }
         if self.job.is_private() {
             let _ = writeln!(out, "          {} handed over and got back by all parties", bytes(party));
         }

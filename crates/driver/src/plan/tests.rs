@@ -109,7 +109,7 @@ fn memory_decides_where_the_matrix_is_kept() {
     let storage = |free| plan(&hals, &dense, &machine(1, free)).map(|planned| planned.storage);
     assert_eq!(storage(9e6).unwrap(), Storage::InMemory);
     let Ok(Storage::Streamed { lack, besides_panels }) = storage(7e6) else { panic!("8 MB are not in 7") };
-    assert!(lack.contains("on node (by 1 rank)") && besides_panels < 1e6, "{lack} {besides_panels}");
+    assert!(lack.contains("1 rank on node would need at least") && besides_panels < 1e6, "{lack} {besides_panels}");
     // In f32 it is half as large; in both it is half as large again.
     let storage = |precision, free| {
         let spec = Spec { precision: Some(precision), ..hals.clone() };

@@ -144,12 +144,14 @@ impl ExactParams {
         let passes = |u: usize, v: usize| square * (passes_u * u + passes_v * v) as f64;
         cost.add(kernel, passes(own_u, own_v), passes(m, n));
         if extrapolates {
-            cost.caveat("an iteration after which the objective has risen sums the Gram matrix of U once more");
+            cost.caveat(
+                "an iteration that raises the objective sums the Gram matrix of U once more, which is not counted",
+            );
         }
         if sparse && ranks > 1 && traffic.is_none() && self.grid.exchange != Exchange::Dense {
             cost.caveat(
-                "all rows of factors are counted; a run may send fewer, depending on the nonzeros (--exchange), which \
-                 --input with --ranks counts",
+                "traffic and time are those of all rows of factors. A run sends fewer if its nonzeros need fewer \
+                 (--exchange); --input with --ranks counts those",
             );
         }
         // A grid column has every pc-th rank, a grid row consecutive ones.

@@ -12,10 +12,10 @@ use crate::parameters::{Auto, ParamType, Parsed, Sizes, auto, number};
 fednmf_base::parameters! {
     /// How subproblems are sketched, where parties keep their data to themselves.
     pub struct SketchParams {
-        /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
+        /// Random matrix that shrinks each subproblem. Only subsample saves much time: the others read the whole data
         pub sketch: SketchKind = SketchKind::Subsample, "KIND", oblivious;
-        /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
-        /// it is small
+        /// Columns kept for U's update and rows kept for V's: counts, or shares with %; one value is for both. auto:
+        /// 10 % of a dimension, more where it is small
         pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
     }
 }
@@ -89,10 +89,11 @@ impl Words for Sketching {
 fednmf_base::parameters! {
     /// How the subproblems of DSANLS are sketched.
     pub struct DsanlsSketchParams {
-        /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
+        /// Random matrix that shrinks each subproblem. Only subsample and weighted save much time: the others read the
+        /// whole data
         pub sketch: Sketching = Sketching::Auto, "KIND";
-        /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
-        /// it is small
+        /// Columns kept for U's update and rows kept for V's: counts, or shares with %; one value is for both. auto:
+        /// 10 % of a dimension, more where it is small
         pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
     }
 }

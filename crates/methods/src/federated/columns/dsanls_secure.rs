@@ -53,11 +53,11 @@ use crate::{Algorithm, Measures, Problem};
 fednmf_base::parameters! {
     /// Parameters of DSANLS over private columns.
     pub struct DsanlsSecure {
-        /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product;
+        /// Random matrix that shrinks each subproblem. Only subsample saves much time: the others read the whole data;
         /// subsample and count release columns as they are
         pub sketch: SketchKind = SketchKind::Gaussian, "KIND", oblivious;
-        /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more
-        /// where it is small
+        /// Columns kept for U's update and rows kept for V's: counts, or shares with %; one value is for both. auto:
+        /// 10 % of a dimension, more where it is small
         pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
         /// Most sketches of the data that are released. 0: as many as possible without determining the data: fewer equations
         /// than columns, less for rows with many zeros, and for whole numbers and other entries with few values fewer bits than
