@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +118,8 @@ def cnmf(
 
     Raises
     ------
+    FileExistsError
+        If there are files of this name that an earlier call did not write.
     ValueError
         If counts are negative or not finite, a cell has no count in the genes that are factorised, too few spectra pass
         the filter, or a parameter is wrong.
@@ -303,10 +306,19 @@ def _regression(usages: np.ndarray, products: np.ndarray, mean: np.ndarray, std:
 class _Files:
     """The files of cNMF: pandas tables as .npz archives (data, index, columns) and as text."""
 
+    PARAMETERS, MARK = "nmf_idvrun_params.yaml", "# by fednmf.tl.cnmf\n"
+
     def __init__(self, folder: Path, name: str) -> None:
         if not name or "/" in name or name in (".", ".."):
             raise ValueError(f"name={name!r}: must be a file name")
         self.folder, self.name = folder / name, name
+        parameters = self._path("cnmf_tmp", self.PARAMETERS)
+        own = parameters.is_file() and parameters.read_text(errors="replace").startswith(self.MARK)
+        before = [path for sub in ("", "cnmf_tmp") for path in (self.folder / sub).glob(f"{glob.escape(name)}.*")]
+        if before and not own:
+            raise FileExistsError(
+                f"{min(before)} is not of a run of fednmf.tl.cnmf, which would replace it: give another name or output_dir"
+            )
         (self.folder / "cnmf_tmp").mkdir(parents=True, exist_ok=True)
 
     def _path(self, sub: str, rest: str) -> Path:
@@ -330,16 +342,6 @@ class _Files:
         import anndata
 
         pd = _pandas()
-        genes = cells.adata.var[[]].iloc[cells.places]
-        normalized = anndata.AnnData(cells.normalized, obs=cells.adata.obs[[]], var=genes)
-        self._write("norm_counts.h5ad", normalized.write_h5ad)
-        self._write("tpm.h5ad", cells.write_tpm)
-        stats = pd.DataFrame({"__mean": cells.tpm_mean, "__std": cells.tpm_std}, index=cells.adata.var_names)
-        self.write_frame(stats, "cnmf_tmp", "tpm_stats")
-        self._path("", "overdispersed_genes.txt").write_text("\n".join(cells.genes))
-        runs = [[k, run, int(seeds[i * n_iter + run]), True] for i, k in enumerate(ks) for run in range(n_iter)]
-        runs = pd.DataFrame(runs, columns=["n_components", "iter", "nmf_seed", "completed"]).astype(object)
-        self.write_frame(runs, "cnmf_tmp", "nmf_params")
         parameters = {
             "alpha_H": 0.0,
             "alpha_W": 0.0,
@@ -353,7 +355,17 @@ class _Files:
         # YAML takes 1e-05 for a word.
         text = {name: f"{x:.15f}" if isinstance(x, float) else x for name, x in parameters.items()}
         lines = "".join(f"{name}: {value}\n" for name, value in text.items())
-        self._path("cnmf_tmp", "nmf_idvrun_params.yaml").write_text(lines)
+        self._path("cnmf_tmp", self.PARAMETERS).write_text(self.MARK + lines)
+        genes = cells.adata.var[[]].iloc[cells.places]
+        normalized = anndata.AnnData(cells.normalized, obs=cells.adata.obs[[]], var=genes)
+        self._write("norm_counts.h5ad", normalized.write_h5ad)
+        self._write("tpm.h5ad", cells.write_tpm)
+        stats = pd.DataFrame({"__mean": cells.tpm_mean, "__std": cells.tpm_std}, index=cells.adata.var_names)
+        self.write_frame(stats, "cnmf_tmp", "tpm_stats")
+        self._path("", "overdispersed_genes.txt").write_text("\n".join(cells.genes))
+        runs = [[k, run, int(seeds[i * n_iter + run]), True] for i, k in enumerate(ks) for run in range(n_iter)]
+        runs = pd.DataFrame(runs, columns=["n_components", "iter", "nmf_seed", "completed"]).astype(object)
+        self.write_frame(runs, "cnmf_tmp", "nmf_params")
 
     def write_consensus(self, found: Programs, cells: Cells, k: int, threshold: float) -> None:
         label = f"k_{k}.dt_{str(threshold).replace('.', '_')}"

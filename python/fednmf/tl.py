@@ -248,6 +248,11 @@ def project(
     # Earlier projections may have left out some of the genes that are there.
     left_out = min(int(reference.uns["nmf"].get("columns_ignored", 0)), int((~genes[where[common]].any(axis=1)).sum()))
     about = _about_projected(reference, adata, int(others) + left_out)
+    if "X_nmf" in reference.obsm and "balance" not in about:
+        # As the program's project: by what weights are multiplied before those of different components are compared.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            norms = [np.linalg.norm(np.asarray(of), axis=0) for of in (components, reference.obsm["X_nmf"])]
+            about["balance"] = np.sqrt(norms[0].astype(np.float64) / norms[1])
     adata.obsm["X_nmf"], adata.varm["NMF"], adata.uns["nmf"] = np.concatenate(found), genes, about
 
 

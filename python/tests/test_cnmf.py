@@ -223,6 +223,19 @@ def test_a_layer_has_the_programmes_of_x_and_other_annotations_are_not_written(c
         fednmf.tl.cnmf(adata, [3], layer="spliced", **settings)
 
 
+def test_files_of_others_are_not_replaced(cells, tmp_path):
+    settings = {"ks": [3], "output_dir": tmp_path, "n_iter": 4, "num_highvar_genes": GENES, "random_state": 0}
+    for sub, name in [("", "a"), ("cnmf_tmp", "b")]:
+        theirs = tmp_path / name / sub / f"{name}.overdispersed_genes.txt"
+        theirs.parent.mkdir(parents=True)
+        theirs.write_text("theirs")
+        with pytest.raises(FileExistsError, match="overdispersed_genes.txt is not of a run of fednmf.tl.cnmf"):
+            fednmf.tl.cnmf(cells[0], name=name, **settings)
+        assert theirs.read_text() == "theirs"
+    for _ in range(2):
+        fednmf.tl.cnmf(cells[0], name="own", **settings)
+
+
 def test_negative_counts_are_refused(cells, tmp_path):
     adata = cells[0].copy()
     adata.X = adata.X.toarray() - 1

@@ -7,7 +7,7 @@ use ndarray::{Array1, Array2, Axis, aview1};
 use fednmf_base::error::{Error, Result};
 use fednmf_files::formats::fields::quoted;
 use fednmf_files::names;
-use fednmf_files::output::matrices::OwnParts;
+use fednmf_files::output::matrices::{Factor, OwnParts};
 
 use super::matched_input::{StoredFactors, whole};
 
@@ -62,8 +62,14 @@ impl FactorRows {
         let mut other_sums = Array2::zeros((0, 0));
         if scale == Scale::Balanced {
             let other = read(other)?;
-            for (scale, norm) in scales.iter_mut().zip(norms(&other)) {
-                *scale = (*scale * norm).sqrt();
+            match (recorded_balance(&factors, weights.ncols()), side) {
+                (Some(of_u), Side::Rows) => scales = of_u,
+                (Some(of_u), Side::Columns) => scales = of_u.into_iter().map(|scale| 1.0 / scale).collect(),
+                (None, _) => {
+                    for (scale, norm) in scales.iter_mut().zip(norms(&other)) {
+                        *scale = (*scale * norm).sqrt();
+                    }
+                }
             }
             let sums = |other: &Array2<f64>| other.sum_axis(Axis(0)) / aview1(&scales);
             other_sums = match own_parts(&factors, side)? {
@@ -106,6 +112,33 @@ impl FactorRows {
     }
 }
 
+/// The attribute of projected factors with the [`balance`] of those that they were projected on.
+pub const BALANCE: &str = "balance";
+
+/// By what to multiply each component of U, and divide that of V, so that both have the same norm. Projected rows keep that of the
+/// first ones: so the component that a row belongs to does not depend on the other rows. `None` without U.
+///
+/// # Errors
+/// If the factors cannot be read.
+pub fn balance(factors: &StoredFactors) -> Result<Option<Vec<f64>>> {
+    let v = factors.factor("V")?;
+    if let Some(known) = recorded_balance(factors, v.shape().1) {
+        return Ok(Some(known));
+    }
+    if !factors.stored.has("U") || factors.run.own_parts() {
+        return Ok(None);
+    }
+    let [u, v] = [norms_of_stored(&factors.factor("U")?)?, norms_of_stored(&v)?];
+    Ok(Some(u.into_iter().zip(v).map(|(u, v)| (v / u).sqrt()).collect()))
+}
+
+fn recorded_balance(factors: &StoredFactors, k: usize) -> Option<Vec<f64>> {
+    let list = factors.stored.attributes().get(BALANCE)?.as_array()?;
+    // A component without weight in U has no balance.
+    let list: Vec<f64> = list.iter().map(|x| x.as_f64().unwrap_or(f64::INFINITY)).collect();
+    (list.len() == k).then_some(list)
+}
+
 /// The parts of V that parties have of their own, for rows of all of them; those of one party are read as its V.
 fn own_parts(factors: &StoredFactors, side: Side) -> Result<Option<OwnParts>> {
     if side == Side::Columns || factors.stored.party().is_some() || !factors.run.own_parts() {
@@ -123,6 +156,18 @@ fn each_row(own: &OwnParts, rows: usize, sums: impl Fn(&Array2<f64>) -> Array1<f
     }
     let k = all.first().map_or(0, Array1::len);
     Array2::from_shape_fn((rows, k), |(i, l)| all[i][l])
+}
+
+/// The norm of each column of a factor, which may be too large for memory.
+fn norms_of_stored(factor: &Factor<'_>) -> Result<Vec<f64>> {
+    const ROWS: usize = 1 << 16;
+    let (rows, k) = factor.shape();
+    let mut all = vec![0f64; k];
+    for first in (0..rows).step_by(ROWS) {
+        let part = norms(&factor.rows(None, first..rows.min(first + ROWS))?);
+        all.iter_mut().zip(part).for_each(|(all, part)| *all = all.hypot(part));
+    }
+    Ok(all)
 }
 
 /// The norm of each column.

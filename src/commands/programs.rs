@@ -282,6 +282,8 @@ impl JointPrograms {
         let of_one = [&self.args.input, &self.args.tpm];
         let access = if self.of_parties { Access::OwnerOnly } else { Access::as_of(of_one) };
         let cnmf = CnmfDirectory::make(&path, access)?;
+        let ks: Vec<usize> = self.runs.iter().map(|of_k| of_k.k).collect();
+        cnmf.check_programs(&ks, self.args.density_threshold)?;
         let spec = |option: &str, pattern: &str| {
             let path = if self.by_party { party_path(pattern, party) } else { Some(pattern.to_string()) };
             let path =

@@ -270,9 +270,11 @@ fn task(run: &Run, args: &ReportArgs) -> Result<Task> {
             without = Some("The rows of the matrix are the parties' own: they are not shown.".into());
         } else if entries > READ_UNASKED {
             without = Some(large(entries));
-        } else if !Path::new(&path).is_file() {
-            without =
-                Some(format!("Rows of the matrix are not shown: {name} is not there; say where it is with --input."));
+        } else if !Path::new(&path).exists() {
+            let alone = if args.traces.len() > 1 { ", in a report of this run alone" } else { "" };
+            without = Some(format!(
+                "Rows of the matrix are not shown: {name} is not there; say where it is with --input{alone}."
+            ));
         }
     } else if run.factors.is_err() {
         without = Some("Rows of the matrix are not shown, since there are no factors.".into());

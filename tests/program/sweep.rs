@@ -71,6 +71,8 @@ fn a_sweep_finds_the_planted_k_and_can_be_resumed() {
     assert!(answers.is_some_and(|(a, b)| a.max(b) < page.find("<figure").unwrap()), "{page}");
     assert!(page.contains("id=\"heldout\"") && page.matches(">k = 4: recommended</text>").count() == 3);
     assert!(page.contains("standard error over the runs") && page.contains("id=\"consensus\""));
+    assert!(page.contains("<h2>Reproduce</h2>") && page.contains("mpirun -n 3 fednmf sweep --k 2..7 --runs 4"), "{page}");
+    assert!(page.contains("Paper to cite: Cichocki") && found["args"][2] == "--k" && found["version"].is_string());
     assert_eq!(found["warnings"].as_array().map(Vec::len), Some(0), "{found:#}");
     assert_eq!(
         serde_json::from_str::<Value>(&std::fs::read_to_string(out.join("sweep.json")).unwrap()).unwrap(),
@@ -577,6 +579,56 @@ fn runs_are_written_as_spectra_for_cnmf() {
 }
 
 /// A signal ends the run that it meets; finished runs are kept, and the same command does the others.
+#[test]
+fn programmes_replace_no_file_of_cnmf() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let row = |i: usize| (0..20).map(|j| format!(",{}", 1 + (i * 7 + j * j * 3 + i * j) % 11)).collect::<String>();
+    let rows: String = (0..60).map(|i| format!("c{i}{}\n", row(i))).collect();
+    let genes: String = (0..20).map(|j| format!(",g{j}")).collect();
+    std::fs::write(at("c.csv"), format!("cell{genes}\n{rows}")).unwrap();
+    std::fs::create_dir_all(at("pe/cnmf_tmp")).unwrap();
+    let done = |line: String| {
+        let done = fednmf(0, &line).run();
+        assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+    };
+    let norm = at("norm.h5ad");
+    done(format!("prepare counts {} --keep-counts --variable-columns 15 --unit-variance --output {norm}", at("c.csv")));
+    done(format!("prepare counts {} --row-total 1e6 --output {}", at("c.csv"), at("pe/cnmf_tmp/pe.tpm.h5ad")));
+    let sweep = format!("sweep --k 2 --runs 4 --holdout 0 --quiet --density-threshold 2 --input {norm} --output");
+    let line = format!("{sweep} {} --cnmf {}", at("sweep"), at("pe"));
+    // Its own files are written again.
+    done(line.clone());
+    done(line.clone());
+    let programs = (0..4).map(|run| at(&format!("sweep/k0002-run{run:03}.h5"))).collect::<Vec<_>>().join(" ");
+    let programs = format!(
+        "programs {programs} --density-threshold 2 --input {norm} --tpm {} --cnmf {}",
+        at("pe/cnmf_tmp/pe.tpm.h5ad"),
+        at("pe")
+    );
+    for (theirs, archive) in [
+        ("pe.usages.k_2.dt_2_0.consensus.txt", Some("pe.usages.k_2.dt_2_0.consensus.df.npz")),
+        ("pe.k_selection_stats.df.npz", None),
+        ("cnmf_tmp/pe.spectra.k_2.merged.df.npz", None),
+    ] {
+        let path = at(&format!("pe/{theirs}"));
+        let before = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "theirs").unwrap();
+        if let Some(archive) = archive {
+            std::fs::remove_file(at(&format!("pe/cnmf_tmp/{archive}"))).unwrap();
+        }
+        for line in [&line, &programs] {
+            fednmf(0, line).refused(&[theirs, "not replaced"]);
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
+        if archive.is_some() {
+            std::fs::remove_file(&path).unwrap();
+        } else {
+            std::fs::write(&path, before).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_stopped_sweep_says_what_is_kept() {
     let dir = tempdir().unwrap();

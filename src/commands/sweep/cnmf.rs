@@ -103,6 +103,35 @@ impl CnmfDirectory {
         Err(Error::input(format!("--cnmf: {} has {why}; give it as --input, without --transpose", counts.display())))
     }
 
+    /// Checks that writing the programmes of these k replaces no file that a sweep did not write.
+    ///
+    /// # Errors
+    /// Naming the first such file.
+    pub fn check_programs(&self, ks: &[usize], threshold: f64) -> Result<()> {
+        let table = |kind: &str| self.folder.join(format!("{}.{kind}.df.npz", self.name));
+        let foreign = |path: &Path| path.exists() && !Matrices::open(path).is_ok_and(|(archive, _)| archive.is_own());
+        let steps =
+            ks.iter().flat_map(|&k| [merged(k), density_cache(k)]).map(|kind| table(&kind)).find(|path| foreign(path));
+        let results = || {
+            let kinds = ks.iter().flat_map(|&k| RESULTS.map(|kind| kind.replace("{}", &label(k, threshold))));
+            // A text has no mark, and is written with its archive.
+            kinds.map(|kind| (table(&kind), self.above(format!("{}.{kind}.txt", self.name)))).find_map(
+                |(archive, text)| {
+                    let own = || Matrices::open(&archive).is_ok_and(|(archive, _)| archive.is_own());
+                    [archive.clone(), text].into_iter().find(|path| path.exists()).filter(|_| !own())
+                },
+            )
+        };
+        let statistics = || Some(self.statistics()).filter(|path| foreign(path));
+        match steps.or_else(results).or_else(statistics) {
+            Some(file) => Err(Error::input(format!(
+                "--cnmf: {} exists and is not a sweep's, so it is not replaced; remove it, or prepare another run of cNMF",
+                file.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
     fn file(&self, Task { k, run }: Task) -> PathBuf {
         self.folder.join(format!("{}.spectra.k_{k}.iter_{run}.df.npz", self.name))
     }
@@ -163,13 +192,40 @@ impl CnmfDirectory {
     /// If the file cannot be written.
     pub fn write_statistics(&self, table: ArrayView2<'_, f64>) -> Result<()> {
         let columns = ["k", "local_density_threshold", "silhouette", "prediction_error"].map(String::from);
-        let path = self.above(format!("{}.k_selection_stats.df.npz", self.name));
-        write_table((&path, self.access), table, Axis::Numbers(0, table.nrows()), Axis::Names(&columns))
+        write_table((&self.statistics(), self.access), table, Axis::Numbers(0, table.nrows()), Axis::Names(&columns))
+    }
+
+    fn statistics(&self) -> PathBuf {
+        self.above(format!("{}.k_selection_stats.df.npz", self.name))
     }
 
     fn above(&self, name: String) -> PathBuf {
         self.folder.with_file_name(name)
     }
+}
+
+/// The results for one k and threshold, `{}`.
+pub const RESULTS: [&str; 5] = [
+    "spectra.{}.consensus",
+    "usages.{}.consensus",
+    "gene_spectra_tpm.{}",
+    "gene_spectra_score.{}",
+    "starcat_spectra.{}",
+];
+
+/// The part of the names of results that has k and the threshold.
+pub fn label(k: usize, threshold: f64) -> String {
+    format!("k_{k}.dt_{}", format!("{threshold:?}").replace('.', "_"))
+}
+
+/// The spectra of all runs.
+pub fn merged(k: usize) -> String {
+    format!("spectra.k_{k}.merged")
+}
+
+/// The density of each of these spectra.
+pub fn density_cache(k: usize) -> String {
+    format!("local_density_cache.k_{k}.merged")
 }
 
 /// The labels of the rows or columns of a table.

@@ -11,7 +11,7 @@ use fednmf_data::Loaded;
 use fednmf_data::state::Piece;
 use fednmf_driver::model_selection;
 use fednmf_driver::model_selection::{Component, Similarities};
-use fednmf_files::output::{attributes, matrices};
+use fednmf_files::output::matrices;
 
 use super::runs::Sweep;
 use crate::commands::provenance::METHOD_OF_V;
@@ -56,10 +56,10 @@ pub fn make(
     let found = model_selection::Consensus::new(matched.as_ref(), (k, method), (loaded, sweep.args.missing), group)?;
     let model_selection::Consensus { first, u, v, rmse, divergence, components, clusters } = found;
 
-    let mut all = attributes::provenance();
+    let mut all = sweep.provenance();
     let more = json!({
         "algo": "sweep", METHOD_OF_V: method.description().name, "input": sweep.args.input, "m": m, "n": n, "k": k,
-        "runs": sweep.args.runs, "seed": sweep.args.seed, "transpose": u8::from(sweep.args.transpose), "missing": sweep.args.missing,
+        "runs": sweep.args.runs, "transpose": u8::from(sweep.args.transpose), "missing": sweep.args.missing,
         "checksum": format!("{:016x}", loaded.statistics.checksum), "rmse": rmse, "components": components,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());

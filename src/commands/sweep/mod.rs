@@ -71,6 +71,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
 
 fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
+    sweep.ranks = comm.size();
     let signals = Signals::catch()?;
     let created = if comm.is_root() { make_directory(&args.output) } else { Ok(()) };
     let checked = created.and_then(|()| if comm.is_root() { check_results(args, &sweep.ks) } else { Ok(()) });
@@ -79,7 +80,10 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let cnmf = comm.agree_on_error(
         args.cnmf.as_deref().map(|path| CnmfDirectory::open(path, Access::as_of(sweep.input.files()))).transpose(),
     )?;
-    let cnmf_files = cnmf.as_ref().filter(|_| comm.is_root()).map_or(Ok(()), |cnmf| cnmf.check(&tasks));
+    let cnmf_files = cnmf.as_ref().filter(|_| comm.is_root()).map_or(Ok(()), |cnmf| {
+        cnmf.check(&tasks)?;
+        programs::check(&sweep, cnmf)
+    });
     comm.agree_on_error(cnmf_files)?;
     let most = args.groups.unwrap_or(comm.size()).clamp(1, comm.size().min(tasks.len()));
     let mut progress = Progress::quiet(comm.is_root(), args.quiet, None);
@@ -93,6 +97,8 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let (number, _) = group_of(comm.rank(), comm.size(), groups);
     let loaded = comm.agree_on_error(load(&sweep, input, &storage, &group, &mut progress))?;
     sweep.names = metadata::names_of(&sweep.input, false, &group);
+    let partition = sweep.method(sweep.ks[0]).description().partition;
+    comm.agree_on_error(metadata::check_symmetric(partition, &sweep.names))?;
     if let Some(cnmf) = &cnmf {
         let checked = match comm.is_root() {
             true => cnmf.check_genes(loaded.header.cols, sweep.names.columns.as_deref()),

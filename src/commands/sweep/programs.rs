@@ -16,7 +16,7 @@ use fednmf_files::names::Names;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters::Missing;
 
-use super::cnmf::{Axis, CnmfDirectory};
+use super::cnmf::{Axis, CnmfDirectory, RESULTS, density_cache, label, merged};
 use super::runs::Sweep;
 
 /// What rank 0 found: files, places of genes, the number of spectra that are not outlying.
@@ -28,7 +28,7 @@ const FOUND: MessageTag = MessageTag::new("programmes: places and outliers", Pay
 /// On all ranks, if a file cannot be read or written.
 pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progress: &mut Progress) -> Result<()> {
     let neighbours = Spectra::neighbours(sweep.args.runs);
-    let why = if comm.is_root() { why_not(sweep, cnmf, neighbours) } else { None };
+    let why = if comm.is_root() { why_not(sweep, cnmf) } else { None };
     if let Some(why) = comm.broadcast_value(FOUND, why) {
         progress.note(&format!("--cnmf: the spectra of all runs are written, and no programmes, since {why}"));
         return Ok(());
@@ -94,11 +94,22 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
     Ok(comm.agree_on_error(written)?)
 }
 
+/// Checks that the programmes, if there will be some, replace no file that a sweep did not write.
+///
+/// # Errors
+/// Naming the first such file.
+pub fn check(sweep: &Sweep<'_>, cnmf: &CnmfDirectory) -> Result<()> {
+    match why_not(sweep, cnmf) {
+        Some(_) => Ok(()),
+        None => cnmf.check_programs(&sweep.ks, sweep.args.density_threshold),
+    }
+}
+
 /// Why a sweep has no programmes.
-fn why_not(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, neighbours: usize) -> Option<String> {
-    let method = sweep.method(sweep.ks[0]).description();
+fn why_not(sweep: &Sweep<'_>, cnmf: &CnmfDirectory) -> Option<String> {
+    let method = sweep.algo.description();
     match () {
-        () if neighbours == 0 => Some("they need at least 4 --runs".into()),
+        () if Spectra::neighbours(sweep.args.runs) == 0 => Some("they need at least 4 --runs".into()),
         () if method.measure != Measure::RelativeError => Some(format!(
             "they are for least squares; `cnmf combine` and `cnmf consensus` make those of {}",
             method.name
@@ -178,22 +189,22 @@ impl Files<'_> {
     /// If a file cannot be written.
     pub fn write(&self, spectra: &Spectra, (found, owner): (&Programs, usize), genes: &Genes<'_>) -> Result<()> {
         let Files { cnmf, k, threshold, cells, names, all } = *self;
-        let label = format!("k_{k}.dt_{}", format!("{threshold:?}").replace('.', "_"));
+        let [spectra_of_k, usages, per_million, scores, references] =
+            RESULTS.map(|kind| kind.replace("{}", &label(k, threshold)));
         let topics: Vec<String> =
             (0..spectra.density.len()).map(|i| format!("iter{}_topic{}", i / k, i % k + 1)).collect();
         let factorised = axis(&names.columns, found.spectra.ncols());
         let (all, programs) = (axis(&all.columns, found.scores.ncols()), Axis::Numbers(1, k));
-        cnmf.write_table(&format!("spectra.k_{k}.merged"), spectra.values.view(), Axis::Names(&topics), factorised)?;
+        cnmf.write_table(&merged(k), spectra.values.view(), Axis::Names(&topics), factorised)?;
         let density = ArrayView2::from_shape((topics.len(), 1), &spectra.density).expect("one for each spectrum");
         let title = ["local_density".to_string()];
-        let cache = format!("local_density_cache.k_{k}.merged");
-        cnmf.write_table(&cache, density, Axis::Names(&topics), Axis::Names(&title))?;
-        cnmf.write_result(&format!("spectra.{label}.consensus"), found.spectra.view(), programs, factorised)?;
-        cnmf.write_result(&format!("usages.{label}.consensus"), found.usages[owner].view(), cells, programs)?;
-        cnmf.write_result(&format!("gene_spectra_tpm.{label}"), found.per_million.view(), programs, all)?;
-        cnmf.write_result(&format!("gene_spectra_score.{label}"), found.scores.view(), programs, all)?;
+        cnmf.write_table(&density_cache(k), density, Axis::Names(&topics), Axis::Names(&title))?;
+        cnmf.write_result(&spectra_of_k, found.spectra.view(), programs, factorised)?;
+        cnmf.write_result(&usages, found.usages[owner].view(), cells, programs)?;
+        cnmf.write_result(&per_million, found.per_million.view(), programs, all)?;
+        cnmf.write_result(&scores, found.scores.view(), programs, all)?;
         let numbered: Vec<String> = (1..=k).map(|i| format!("GEP{i}")).collect();
         let reference = found.reference(genes);
-        cnmf.write_result(&format!("starcat_spectra.{label}"), reference.view(), Axis::Names(&numbered), factorised)
+        cnmf.write_result(&references, reference.view(), Axis::Names(&numbered), factorised)
     }
 }

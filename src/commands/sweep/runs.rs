@@ -19,6 +19,7 @@ use fednmf_driver::spec::Scale;
 use fednmf_files as data;
 use fednmf_files::InputSpec;
 use fednmf_files::names::Names;
+use fednmf_files::output::attributes;
 use fednmf_files::output::matrices;
 use fednmf_files::output::matrices::Annotations;
 use fednmf_files::output::matrices::Stored;
@@ -59,6 +60,8 @@ pub struct Sweep<'a> {
     /// The names of the matrix, on rank 0 of each group.
     pub names: Names,
     pub ks: Vec<usize>,
+    /// The number of ranks, for those who repeat the sweep.
+    pub ranks: usize,
 }
 
 impl Sweep<'_> {
@@ -114,7 +117,16 @@ impl Sweep<'_> {
             sparse: false,
             streamed: false,
             ks: numbers(&args.components.join(","))?,
+            ranks: 1,
         })
+    }
+
+    /// What ran, when and where, with its command line.
+    pub fn provenance(&self) -> Map<String, Value> {
+        let mut all = attributes::provenance();
+        all.insert("args".into(), std::env::args().collect());
+        all.insert("seed".into(), self.args.seed.into());
+        all
     }
 
     /// The method of the runs with k components.

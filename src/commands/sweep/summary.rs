@@ -15,6 +15,7 @@ use fednmf_base::units::counted;
 use fednmf_data::Resample;
 use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, Stability, SweepMissing};
 use fednmf_driver::spec::Scale;
+use fednmf_methods::description::Description;
 use fednmf_methods::distributed::hals::Hals;
 use fednmf_methods::metrics::Measure;
 use fednmf_report as report;
@@ -85,14 +86,18 @@ impl Summary<'_> {
     fn json(&self) -> Value {
         let choice = self.choice.as_ref();
         let held_out = self.points.iter().find(|point| point.heldout.is_some());
-        json!({
+        let mut all = json!({
             "points": self.points, "heldout_measure": held_out.map(|point| point.heldout_measure().key()),
             "recommended": choice.map(|c| c.k), "for_prediction": choice.and_then(|c| c.prediction),
             "for_interpretation": choice.and_then(|c| c.interpretation), "reasons": choice.map_or_else(|| vec![self.nothing_chosen().to_string()], |c| c.reasons.clone()),
             "warnings": self.warnings(), "recommendation": self.recommendation(),
             "resample": self.sweep.args.resample, "criterion": self.sweep.args.criterion, "consensus": self.consensus,
             "next_command": self.next(), "scale_divisor": self.divisor,
-        })
+        });
+        if let Some(fields) = all.as_object_mut() {
+            fields.extend(self.sweep.provenance());
+        }
+        all
     }
 
     /// The unit of the errors, if it is not that of the input.
@@ -340,6 +345,7 @@ impl Summary<'_> {
             figure: None,
             command: Some(self.next()),
         });
+        sections.push(self.reproduction());
         report::study(&report::Study {
             title: format!("How many components for {}?", report::data_name(&self.sweep.args.input)),
             answers: self.answers(),
@@ -348,6 +354,31 @@ impl Summary<'_> {
             plots,
             sections,
         })
+    }
+
+    /// What ran, and the command that repeats it.
+    fn reproduction(&self) -> report::Section<'static> {
+        let came = self.sweep.provenance();
+        let text = |key: &str| came[key].as_str().unwrap_or_default();
+        let Description { name, summary, paper, .. } = self.sweep.algo.description();
+        let typed = came["args"].as_array().map_or(&[][..], Vec::as_slice);
+        let words: Vec<String> = typed.iter().skip(1).filter_map(Value::as_str).map(report::quoted).collect();
+        let launch = if self.sweep.ranks > 1 { format!("mpirun -n {} ", self.sweep.ranks) } else { String::new() };
+        report::Section {
+            heading: "Reproduce".to_string(),
+            words: format!(
+                "fednmf {} ({}), {} on {}. The same seed gives the same result on any number of ranks. {name}: {summary}. \
+                 Paper to cite: {paper}.",
+                text("version"),
+                text("git"),
+                text("date"),
+                text("host"),
+            ),
+            head: &[],
+            rows: Vec::new(),
+            figure: None,
+            command: Some(format!("{launch}fednmf {}", words.join(" "))),
+        }
     }
 
     /// The answers in large print.

@@ -45,6 +45,8 @@ const ELBOW: f64 = 1.5;
 const NEARLY: f64 = 0.5;
 /// An elbow of components that are not stable is named if it is at least this many times as strong as the chosen one.
 const STRONGER: f64 = 4.0;
+/// From this ratio on, the loss hardly falls beyond an elbow.
+const ENDLESS: f64 = 1000.0;
 /// A held-out error above this multiple of the median is no error of prediction.
 const FAR: f64 = 4.0;
 /// Errors on held-out entries that differ by less than this share of the fall from the first k are equal: runs that have not
@@ -229,13 +231,12 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         .collect();
     elbows.sort_by(|a, b| b.2.total_cmp(&a.2));
     if let Some(&(at, strength, score)) = elbows.first() {
+        let beyond = match points[0].drop {
+            None if strength >= ENDLESS => "after it the loss hardly falls any more".into(),
+            _ => format!("the last component up to it {how} {} times as much as the next one", times(strength)),
+        };
         let reasons = vec![
-            format!(
-                "nothing was held out, and the {what} has its clearest elbow at k = {}: the last component up to it {how} \
-                 {} times as much as the next one",
-                at.k,
-                times(strength)
-            ),
+            format!("nothing was held out, and the {what} has its clearest elbow at k = {}: {beyond}", at.k),
             at.describe_by_k(),
         ];
         let mut others: Vec<usize> =
@@ -259,7 +260,7 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     let best = stable().min_by(|a, b| a.error().total_cmp(&b.error()))?;
     let chosen = stable().find(|p| p.error() <= AS_GOOD * best.error())?;
     let others = match stable().count() {
-        1 => "alone has stable components, so it is a lower bound and no estimate",
+        1 => "is the only one with stable components: the data may have more than these runs agree on",
         _ => "has the least error of those with stable components",
     };
     let mut reasons = vec![format!("nothing was held out, the {what} has no elbow, and k = {} {others}", best.k)];
@@ -294,7 +295,7 @@ fn by_stability_alone(points: &[Point]) -> Option<Chosen<'_>> {
 
 /// A ratio in words. A next component that hardly changes the loss, or raises it, has no exact one.
 fn times(strength: f64) -> String {
-    if strength < 1000.0 { format!("{strength:.1}") } else { "more than 1000".into() }
+    if strength < ENDLESS { format!("{strength:.1}") } else { "more than 1000".into() }
 }
 
 /// How many times as much a component lowers the loss up to `at` as after it.
@@ -350,7 +351,18 @@ fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
         }
     }
     let stable = known.iter().filter(|p| p.0.is_stable()).max_by_key(|p| p.0.k);
-    let interpretation = if chosen.is_stable() { Some(chosen.k) } else { stable.map(|other| other.0.k) };
+    // Every run finds a single component.
+    let several = stable.filter(|other| chosen.k == 1 && other.0.k > 1);
+    let interpretation = match several {
+        None if chosen.is_stable() => Some(chosen.k),
+        _ => stable.map(|other| other.0.k),
+    };
+    if let Some(other) = several {
+        reasons.push(format!(
+            "a single component is always stable: to interpret, take k = {}, the largest with stable components",
+            other.0.k
+        ));
+    }
     if let Some(other) = stable.filter(|other| !chosen.is_stable() && other.0.k != chosen.k) {
         reasons.push(format!(
             "no k is both accurate and stable: take k = {} to predict, and k = {}, the largest with stable components, to interpret",
@@ -429,6 +441,12 @@ mod tests {
                      stable components, to interpret.";
         assert_eq!(found.explanation(), words);
         assert_eq!(chosen(&[point(2, None, 0.9), point(3, None, 0.8), point(4, None, 0.4)]).k, 3);
+        // A single component is always stable, and is no answer to how many can be told apart.
+        let found = chosen(&errors(&[(1, 1.0, 1.0), (2, 1.2, 0.95), (3, 1.3, 0.9), (4, 1.5, 0.3)]));
+        assert_eq!((found.k, found.prediction, found.interpretation), (1, Some(1), Some(3)), "{found:?}");
+        assert!(found.explanation().contains("to interpret, take k = 3"), "{found:?}");
+        let found = chosen(&errors(&[(1, 1.0, 1.0), (2, 1.2, 0.5)]));
+        assert_eq!((found.k, found.interpretation), (1, Some(1)), "{found:?}");
         // Differences that runs without an end have are none.
         let fall =
             [(2, 0.07), (3, 0.003), (4, 0.0025), (7, 0.0019)].map(|(k, error)| point(k, Some((error, 1e-5)), 0.9));

@@ -29,7 +29,7 @@ impl ExactMethod for Bpp {
         "bpp",
         &["anls-bpp", "anls"],
         "ANLS by block principal pivoting: fewest iterations, but the most expensive ones",
-        "Kim and Park 2011; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+        "Kim, Park: Fast Nonnegative Matrix Factorization: An Active-Set-Like Method and Comparisons (2011); distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
     );
     const KERNEL: Kernel = Kernel::Pivot;
 

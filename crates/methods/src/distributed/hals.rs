@@ -40,7 +40,7 @@ impl ExactMethod for Hals {
         "hals",
         &[],
         "hierarchical alternating least squares: exact coordinate descent",
-        "Cichocki and Phan 2009; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+        "Cichocki, Phan: Fast Local Algorithms for Large Scale Nonnegative Matrix and Tensor Factorizations (2009); distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
     );
     const KERNEL: Kernel = Kernel::Sweep;
 

@@ -29,7 +29,7 @@ impl ExactMethod for Mu {
             "mu",
             &[],
             "multiplicative updates: monotone, a baseline",
-            "Lee and Seung 2001; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+            "Lee, Seung: Algorithms for Non-negative Matrix Factorization (2001); distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
         )
     };
     const KERNEL: Kernel = Kernel::Multiply;

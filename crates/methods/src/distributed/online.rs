@@ -54,7 +54,7 @@ impl Method for Online {
         name: "online",
         aliases: &["minibatch"],
         summary: "online NMF: V is updated after each batch of rows, for data with very many rows",
-        paper: "Mairal, Bach, Ponce, Sapiro 2010; forgetting as in scikit-learn's MiniBatchNMF (Lefèvre, Bach, Févotte 2011)",
+        paper: "Mairal, Bach, Ponce, Sapiro: Online Learning for Matrix Factorization and Sparse Coding (2010); forgetting as in scikit-learn's MiniBatchNMF (Lefèvre, Bach, Févotte 2011)",
         partition: Partition::Rows,
         unit: Unit::Batch,
         messages: &[

@@ -89,7 +89,7 @@ impl Method for SymNmf {
         name: "symnmf",
         aliases: &["sym-nmf", "lvs-symnmf"],
         summary: "symmetric NMF of a graph or a similarity matrix, also by leverage-score sampling",
-        paper: "Kuang, Yun, Park 2015; with --sketch leverage LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024)",
+        paper: "Kuang, Yun, Park: SymNMF: Nonnegative Low-Rank Approximation of a Similarity Matrix for Graph Clustering (2015); with --sketch leverage LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024)",
         partition: Partition::Symmetric,
         messages: &[
             MessageSpec::new(GRAM_V, "k x k", "each iteration"),

@@ -105,7 +105,7 @@ impl Method for BetaMu {
             "beta-mu",
             &["mu-beta"],
             "multiplicative updates for any beta-divergence, such as Itakura-Saito: for spectra",
-            "Fevotte and Idier 2011",
+            "Févotte, Idier: Algorithms for Nonnegative Matrix Factorization with the β-Divergence (2011)",
             Measure::BetaDivergence,
         )
     };

@@ -29,7 +29,7 @@ impl Method for KlCd {
         "kl-cd",
         &["cd-kl"],
         "coordinate descent for the Kullback-Leibler divergence: for counts",
-        "Hsieh and Dhillon 2011",
+        "Hsieh, Dhillon: Fast Coordinate Descent Methods with Variable Selection for Non-negative Matrix Factorization (2011)",
         Measure::Divergence,
     );
 

@@ -75,7 +75,7 @@ impl Method for KlMu {
             "kl-mu",
             &["mu-kl"],
             "multiplicative updates for the Kullback-Leibler divergence: for counts, monotone",
-            "Lee and Seung 2001",
+            "Lee, Seung: Algorithms for Non-negative Matrix Factorization (2001)",
             Measure::Divergence,
         )
     };

@@ -54,7 +54,7 @@ impl Method for KlOnline {
         name: "kl-online",
         aliases: &["online-kl"],
         summary: "online NMF for the Kullback-Leibler divergence: for counts with very many rows",
-        paper: "Lefèvre, Bach, Févotte 2011; as scikit-learn's MiniBatchNMF",
+        paper: "Lefèvre, Bach, Févotte: Online Algorithms for Nonnegative Matrix Factorization with the Itakura-Saito Divergence (2011); as scikit-learn's MiniBatchNMF",
         partition: Partition::Rows,
         unit: Unit::Batch,
         measure: Measure::Divergence,

@@ -74,5 +74,5 @@ impl LocalStep for MultiplicativeParams {
 impl Published for Mur {
     const NAME: &'static str = "mur";
     const SUMMARY: &'static str = "each party by itself, by multiplicative updates; one mean of all V at the end";
-    const PAPER: &'static str = "Lee and Seung 2000; as a baseline in Dalleiger and Gionis (FNMF)";
+    const PAPER: &'static str = "Lee, Seung: Algorithms for Non-negative Matrix Factorization (2001); as a baseline in Dalleiger and Gionis (FNMF)";
 }

@@ -116,7 +116,7 @@ impl Method for FedKl {
     const DESCRIPTION: &'static Description = &describe(
         "fed-kl",
         "Kullback-Leibler divergence over private rows: kl-mu by exact sums",
-        "Lee and Seung 2001",
+        "Lee, Seung: Algorithms for Non-negative Matrix Factorization (2001)",
         (
             Measure::Divergence,
             messages!(
@@ -193,7 +193,7 @@ impl Method for FedBeta {
     const DESCRIPTION: &'static Description = &describe(
         "fed-beta",
         "any beta-divergence over private rows: beta-mu by exact sums",
-        "Fevotte and Idier 2011",
+        "Févotte, Idier: Algorithms for Nonnegative Matrix Factorization with the β-Divergence (2011)",
         (
             Measure::BetaDivergence,
             messages!(
