@@ -30,6 +30,12 @@ pub struct Lines<'a> {
 }
 
 const WIDTH: f64 = 860.0;
+/// The width of a chart of few lines, which have their names above it: its text can still be read on a phone.
+const NARROW: f64 = 480.0;
+/// Maximum number of lines of a narrow chart.
+const FEW: usize = 4;
+/// The height of a name in a legend.
+const LINE: f64 = 16.0;
 const TOP: f64 = 14.0;
 /// The least room for the labels of the vertical axis and its title.
 const LEFT: f64 = 64.0;
@@ -57,21 +63,27 @@ impl Lines<'_> {
         let ticks = labelled(y.ticks(6));
         let left = left_of(&ticks);
         // The name of a single line is in the title of the page.
-        let right = if self.series.len() > 1 { WIDTH - NAMES } else { WIDTH - 20.0 };
-        // Marks have their labels above the chart.
-        let (top, floor) = (TOP + 18.0 * self.marks.len() as f64, height - bottom);
+        let named = self.series.len() > 1;
+        let narrow = self.series.len() <= FEW;
+        let (width, right) = if narrow { (NARROW, NARROW - 20.0) } else { (WIDTH, WIDTH - NAMES) };
+        // Marks have their labels above the chart, below the names.
+        let names = if named && narrow { LINE * self.series.len() as f64 + 8.0 } else { 0.0 };
+        let (top, floor) = (TOP + names + 18.0 * self.marks.len() as f64, height + names - bottom);
         let at = |p: &(f64, f64)| {
             let (x, y) = (x.place(p.0)?, y.place(p.1)?);
             Some((left + x * (right - left), floor - y * (floor - top)))
         };
-        let mut svg = Svg::new(WIDTH, height);
+        let mut svg = Svg::new(width, height + names);
         for (tick, label) in ticks {
             let Some(place) = y.place(tick) else { continue };
             let h = floor - place * (floor - top);
             svg.line((left, h), (right, h), PALE);
             svg.text((left - 6.0, h + 4.0), Anchor::End, 12.0, &label);
         }
-        let across = x.ticks(8).into_iter().filter(|tick| !self.whole || (tick - tick.round()).abs() < 1e-9);
+        let across = x
+            .ticks(if narrow { 5 } else { 8 })
+            .into_iter()
+            .filter(|tick| !self.whole || (tick - tick.round()).abs() < 1e-9);
         for (tick, label) in labelled(across.collect()) {
             let Some(place) = x.place(tick) else { continue };
             let w = left + place * (right - left);
@@ -80,11 +92,11 @@ impl Lines<'_> {
         }
         svg.line((left, floor), (right, floor), INK);
         svg.line((left, top), (left, floor), INK);
-        svg.text(((left + right) / 2.0, height - 8.0), Anchor::Middle, 13.0, self.across);
+        svg.text(((left + right) / 2.0, height + names - 8.0), Anchor::Middle, 13.0, self.across);
         svg.upright((14.0, (top + floor) / 2.0), 13.0, self.up);
         for (i, (place, label)) in self.marks.iter().enumerate() {
             let Some(place) = x.place(*place) else { continue };
-            let (w, h) = (left + place * (right - left), TOP + 18.0 * i as f64);
+            let (w, h) = (left + place * (right - left), TOP + names + 18.0 * i as f64);
             svg.mark(w, (h + 4.0, floor));
             // The text stays within the drawing.
             let anchor = if place > 0.5 { Anchor::End } else { Anchor::Start };
@@ -109,9 +121,10 @@ impl Lines<'_> {
                 }
             }
         }
-        if self.series.len() > 1 {
-            let sample = |svg: &mut Svg, i: usize, y: f64| svg.path(&[(right + 12.0, y), (right + 36.0, y)], i);
-            legend(&mut svg, right + 42.0, self.series.iter().map(|s| s.name.as_str()), sample);
+        if named {
+            let from = if narrow { left } else { right + 12.0 };
+            let sample = |svg: &mut Svg, i: usize, y: f64| svg.path(&[(from, y), (from + 24.0, y)], i);
+            legend(&mut svg, from + 30.0, self.series.iter().map(|s| s.name.as_str()), sample);
         }
         Some(svg.finish(self.title, &self.description()))
     }
@@ -147,12 +160,12 @@ fn legend<'a>(
 ) {
     let more = names.len().saturating_sub(NAMED);
     for (i, name) in names.take(NAMED).enumerate() {
-        let y = TOP + 10.0 + 16.0 * i as f64;
+        let y = TOP + 10.0 + LINE * i as f64;
         sample(svg, i, y - 4.0);
         svg.text((left, y), Anchor::Start, 12.0, &short(name, 24));
     }
     if more > 0 {
-        svg.text((left, TOP + 10.0 + 16.0 * NAMED as f64), Anchor::Start, 12.0, &format!("and {more} more"));
+        svg.text((left, TOP + 10.0 + LINE * NAMED as f64), Anchor::Start, 12.0, &format!("and {more} more"));
     }
 }
 
@@ -163,7 +176,7 @@ pub fn stacked(title: &str, unit: &str, parts: &[String], rows: &[(String, Vec<f
     let thick = (420.0 / rows.len() as f64).clamp(1.0, 20.0);
     let named = thick >= 11.0;
     let space = thick * rows.len() as f64;
-    let height = TOP + (space + 50.0).max(16.0 * (parts.len().min(NAMED + 1) as f64 + 1.0));
+    let height = TOP + (space + 50.0).max(LINE * (parts.len().min(NAMED + 1) as f64 + 1.0));
     let (left, right, floor) = (LEFT + 26.0, WIDTH - NAMES, TOP + space + 4.0);
     let mut svg = Svg::new(WIDTH, height);
     for (tick, label) in labelled(x.ticks(7)) {
@@ -234,7 +247,7 @@ mod tests {
     fn points_lie_where_their_numbers_say() {
         let svg = lines_of(&[(0.0, 0.0), (10.0, 4.0)]).unwrap();
         // The lower left and the upper right corner of the area, with a margin of 5 % above and below.
-        assert!(svg.contains(r#"points="64.0,271.7 650.0,26.3""#), "{svg}");
+        assert!(svg.contains(r#"points="64.0,311.7 460.0,66.3""#), "{svg}");
         // Labels of six letters end left of the axis and begin right of its title.
         let long = [series("run", &[(0.0, 0.5175), (1.0, 0.5185)])];
         let far = Lines { zero_up: false, ..chart(&long) }.draw().unwrap();
