@@ -286,8 +286,7 @@ fn project_on_threads<T: Real>(
             let mut zeros = (m * n) as u64;
             (0..m).for_each(|row| block.for_each_nonzero(row, |_, _| zeros -= 1));
             check_zeros(beta, zeros)?;
-            let unit = nls::divergence::unit(block.norm2(), m as f64 * n as f64);
-            nls::divergence::project_on(&block, v, beta, penalty, unit)
+            nls::divergence::project_on(&block, v, beta, penalty)
         }
     })
 }

@@ -21,7 +21,6 @@ use fednmf_files::names;
 use fednmf_files::output::attributes;
 use fednmf_linalg::Block;
 use fednmf_linalg::nls;
-use fednmf_linalg::nls::divergence::unit;
 
 use crate::cli::parameters::Group;
 use crate::commands::matched_input::{MatchedInput, OpenedInput, Order, StoredFactors, spec_of, whole};
@@ -302,10 +301,7 @@ fn projected(run: &Provenance, own: &Array2<f64>, shared: &ArrayView2<'_, f64>, 
     let block = Block::Dense(own.clone().into());
     match run.beta {
         None => nls::project(&block, shared, penalty),
-        Some(beta) => {
-            let unit = unit(block.norm2(), c as f64 * n as f64);
-            nls::divergence::project_on(&block, shared, beta, penalty, unit)
-        }
+        Some(beta) => nls::divergence::project_on(&block, shared, beta, penalty),
     }
 }
 

@@ -210,7 +210,7 @@ fn fit_by_divergence(
     let (mut squared, mut divergence) = (0.0, 0.0);
     let mut panels = loaded.panels.as_ref().map(Panels::copy);
     Panels::pass_over(&mut panels, block.as_ref(), group, |rows, block| {
-        let solved = project_on(block, &v.view(), beta, Penalty::NONE, unit);
+        let solved = project_on(block, &v.view(), beta, Penalty::NONE);
         squared += block.residual2(&solved.view(), &v.view());
         divergence += metrics::own_divergence(beta, block, &solved.view(), &v.view(), unit);
         u.slice_mut(s![rows, ..]).assign(&solved);

@@ -223,7 +223,7 @@ mod tests {
                     let chosen: Vec<usize> = (0..8).filter(|&l| used[l]).collect();
                     let part = v.select(Axis(1), &chosen);
                     let u = match by_divergence {
-                        true => super::super::divergence::project_on(&own, &part.view(), 1.0, Penalty::NONE, 1.0),
+                        true => super::super::divergence::project_on(&own, &part.view(), 1.0, Penalty::NONE),
                         false => project(&own, &part.view(), Penalty::NONE),
                     };
                     let x = x.slice(ndarray::s![i..=i, ..]).to_owned();

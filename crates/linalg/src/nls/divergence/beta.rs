@@ -8,8 +8,9 @@ use crate::nls::{Penalty, Pivoting};
 use crate::simd::dispatch_fn;
 use crate::{Block, ContiguousMut, Real, over_rows};
 
-/// Lower bound of a fit in a negative power, in units of the data ([`unit`]): ε of f32 in both precisions, as in scikit-learn.
-const FLOOR: f64 = f32::EPSILON as f64;
+/// Lower bound of a fit in a negative power, in units of the data ([`unit`]), in both precisions. That of scikit-learn, ε of f32, would
+/// change the fits of rows that are 70 dB below the others.
+const FLOOR: f64 = f64::EPSILON;
 
 /// The power of two nearest to the root mean square of the entries of a matrix; 1 for a zero matrix. In this unit the powers of
 /// entries and fits stay in the range of floating-point numbers, and [`FLOOR`] is relative to the data.
@@ -217,26 +218,31 @@ const STEPS: usize = 200;
 const UNCHANGED: f64 = 1e-10;
 
 /// Rows X ≥ 0 that minimise the divergence of the block from X Yᵀ, and the penalty: the minimum for 1 ≤ β ≤ 2, where the
-/// divergence is convex in X; otherwise a local minimum, reached from equal entries. `unit` is that of the data ([`unit`]).
-pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, penalty: Penalty, unit: f64) -> Array2<T> {
-    let k = y.ncols();
+/// divergence is convex in X; otherwise a local minimum, reached from equal entries. A row does not depend on the others.
+pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, penalty: Penalty) -> Array2<T> {
+    let (columns, k) = (block.shape().1, y.ncols());
     let y: Vec<T> = y.rows().into_iter().flatten().copied().collect();
     let (mut sums, gram) = (vec![0.0; k], gram_of(&y, k));
     column_sums(&y, &mut sums);
     let fixed = FixedFactor { rows: &y, sums: &sums, gram: &gram };
     let total: f64 = sums.iter().sum();
     let mut x = Array2::zeros((block.shape().0, k));
-    // In the unit of the data, so that their powers neither overflow nor underflow.
-    let wide = Array2::from_shape_fn((block.shape().1, k), |(j, l)| y[j * k + l].as_f64() / unit);
-    let scale = power_of_unit(unit, beta);
-    let of_unit = Penalty { l1: penalty.l1 / scale, l2: penalty.l2 / scale };
+    // Entries, the fixed factor and the row are in units of their own, so that powers neither overflow nor underflow.
+    let unit_of_y = unit(y.iter().map(|y| y.as_f64().powi(2)).sum(), y.len() as f64);
+    let wide = Array2::from_shape_fn((columns, k), |(j, l)| y[j * k + l].as_f64() / unit_of_y);
     over_rows(&mut x.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
-        let mut update = BetaMultiply::new(beta, k, unit);
-        let (mut last, mut entries) = (vec![T::zero(); k], vec![0.0; block.shape().1]);
+        let (mut last, mut entries) = (vec![T::zero(); k], vec![0.0; columns]);
         for (i, mut x) in (first..).zip(rows.rows_mut()) {
             let x = x.row_major_mut();
-            let mut sum = 0.0;
-            block.for_each_nonzero(i, |_, m| sum += m.as_f64());
+            let (mut sum, mut largest) = (0.0, 0.0);
+            block.for_each_nonzero(i, |_, m| {
+                sum += m.as_f64();
+                largest = f64::max(largest, m.as_f64());
+            });
+            let mut squares = 0.0;
+            block.for_each_nonzero(i, |_, m| squares += (m.as_f64() / largest).powi(2));
+            let unit = unit(squares, columns as f64) * unit(largest * largest, 1.0);
+            let mut update = BetaMultiply::new(beta, k, unit);
             // If all components have the same weight, the fit has the sum of the row.
             x.fill(T::from_f64(if total > 0.0 { sum / total } else { 0.0 }));
             for _ in 0..UPDATES {
@@ -250,9 +256,13 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
             }
             block.widen_row(i, 0, &mut entries);
             entries.iter_mut().for_each(|m| *m /= unit);
-            let start: Vec<f64> = x.iter().map(|x| x.as_f64()).collect();
-            let found = Row { beta, entries: &entries, y: &wide, penalty: of_unit }.minimum(start);
-            x.iter_mut().zip(found).for_each(|(x, found)| *x = T::from_f64(found));
+            let unit_of_x = unit / unit_of_y;
+            let start: Vec<f64> = x.iter().map(|x| x.as_f64() / unit_of_x).collect();
+            let scale = power_of_unit(unit, beta);
+            let penalty =
+                Penalty { l1: penalty.l1 * unit_of_x / scale, l2: penalty.l2 * unit_of_x * unit_of_x / scale };
+            let found = Row { beta, entries: &entries, y: &wide, penalty }.minimum(start);
+            x.iter_mut().zip(found).for_each(|(x, found)| *x = T::from_f64(found * unit_of_x));
         }
     });
     x
@@ -373,7 +383,7 @@ pub fn add_gram<T: Real>(y: &[T], k: usize, gram: &mut [f64]) {
     }
 }
 
-/// The β-divergence of a block from U Vᵀ, entry by entry; in negative powers a fit is at least ε of f32 of the data's `unit`.
+/// The β-divergence of a block from U Vᵀ, entry by entry; in negative powers a fit is at least ε of the data's `unit`.
 pub fn divergence_of<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>, unit: f64) -> f64 {
     let per_unit = unit.recip();
     let mut entries = vec![0.0; v.nrows()];
@@ -456,14 +466,14 @@ mod tests {
         let (planted, y) = (random(5, 9, 3), random(3, 37, 3));
         let block = Block::Dense(planted.dot(&y.t()).into());
         for beta in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0] {
-            let found = project(&block, &y.view(), beta, Penalty::NONE, 1.0);
+            let found = project(&block, &y.view(), beta, Penalty::NONE);
             let loss = divergence_of(beta, &block, &found.view(), &y.view(), 1.0);
             assert!(loss < 1e-4, "{beta}: {loss}");
         }
         // For data that no product fits exactly, the projection is a stationary point for every β.
         let block = Block::Dense(random(7, 9, 37).into());
         for beta in [-1.0, 0.0, 0.5, 1.5, 2.5, 3.0, 4.0] {
-            let found = project(&block, &y.view(), beta, Penalty::NONE, 1.0);
+            let found = project(&block, &y.view(), beta, Penalty::NONE);
             let mut entries = vec![0.0; 37];
             for (i, x) in found.rows().into_iter().enumerate() {
                 block.widen_row(i, 0, &mut entries);
@@ -474,8 +484,23 @@ mod tests {
                 }
             }
         }
-        let nothing = project(&Block::Dense(Array2::<f64>::zeros((2, 37)).into()), &y.view(), 1.5, Penalty::NONE, 1.0);
+        let nothing = project(&Block::Dense(Array2::<f64>::zeros((2, 37)).into()), &y.view(), 1.5, Penalty::NONE);
         assert!(nothing.iter().all(|x| *x == 0.0));
+    }
+
+    /// A row that is far below the others, or beside one that is far above, has the same weights.
+    #[test]
+    fn a_projected_row_does_not_depend_on_the_others() {
+        let (m, y) = (random(1, 4, 12), random(3, 12, 3));
+        for beta in [-1.0, 0.0, 0.5, 1.5, 2.5] {
+            let project = |scales: [f64; 4]| {
+                let scales = Array1::from(scales.to_vec()).insert_axis(Axis(1));
+                project(&Block::Dense((&m * &scales).into()), &y.view(), beta, Penalty::NONE) / scales
+            };
+            let expected = project([1.0; 4]);
+            let found = project([1e-9, 1.0, 1e12, 1e-200]);
+            assert!((&found - &expected).iter().all(|e| e.abs() < 1e-7), "{beta}: {found} {expected}");
+        }
     }
 
     /// Powers of data and fits are computed in the unit of the data, so that their scale changes no bit.
@@ -497,7 +522,7 @@ mod tests {
                 for (row, mut x) in x.rows_mut().into_iter().enumerate() {
                     step.update((&block, row), fixed, x.as_slice_mut().unwrap(), Penalty::NONE);
                 }
-                let projected = project(&block, &y.view(), beta, Penalty::NONE, unit);
+                let projected = project(&block, &y.view(), beta, Penalty::NONE);
                 let loss = divergence_of(beta, &block, &x.view(), &y.view(), unit) / whole.powf(beta);
                 (x / half, projected / half, loss)
             };

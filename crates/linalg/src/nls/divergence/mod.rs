@@ -19,20 +19,9 @@ use ndarray::{Array2, ArrayView2};
 use super::Penalty;
 use crate::{Block, Real, flops};
 
-/// The rows x ≥ 0 (rows of the block × k) of minimum β-divergence for a fixed factor Y (columns × k). `unit` is that of the whole
-/// matrix ([`unit`]).
-pub fn project_on<T: Real>(
-    block: &Block<T>,
-    y: &ArrayView2<'_, T>,
-    beta: f64,
-    penalty: Penalty,
-    unit: f64,
-) -> Array2<T> {
-    if beta == 1.0 {
-        coordinate_descent::project(block, y, penalty)
-    } else {
-        beta::project(block, y, beta, penalty, unit)
-    }
+/// The rows x ≥ 0 (rows of the block × k) of minimum β-divergence for a fixed factor Y (columns × k).
+pub fn project_on<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, penalty: Penalty) -> Array2<T> {
+    if beta == 1.0 { coordinate_descent::project(block, y, penalty) } else { beta::project(block, y, beta, penalty) }
 }
 
 /// The fixed factor Y, columns × k.
