@@ -51,6 +51,38 @@ fn rules_of_one_matrix_serve_another() {
     }
 }
 
+/// Of columns without names those that are left keep their numbers, or it is said that they do not.
+#[test]
+fn left_columns_keep_their_numbers() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(
+        file("c.mtx"),
+        "%%MatrixMarket matrix coordinate integer general\n3 4 5\n1 1 3\n1 3 2\n2 1 1\n2 4 7\n3 3 5\n",
+    )
+    .unwrap();
+    let run = |words: &str, output: &str| {
+        let run = fednmf(0, &format!("prepare counts --keep-counts {words}"))
+            .arg(file("c.mtx"))
+            .arg("-o")
+            .arg(file(output))
+            .run();
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stderr
+    };
+    assert_eq!(run("", "c.csv"), "");
+    let text = std::fs::read_to_string(file("c.csv")).unwrap();
+    assert!(text.split_once(',').unwrap().1.starts_with("\"0\",\"2\",\"3\"\n0,3,2,0\n"), "{text}");
+    run("", "c.h5ad");
+    let out = file("o.h5");
+    fednmf(0, "-k 2 --max-iters 3 --input").arg(file("c.h5ad")).arg("-o").arg(&out).ok();
+    let top = fednmf(0, "top").arg(&out).run().stdout;
+    assert!(top.lines().any(|line| line.split('\t').nth(2) == Some("3")), "{top}");
+    for (words, left) in [("", "1 of 4"), ("--variable-columns 2", "2 of 4")] {
+        assert!(run(words, "c.npz").contains(&format!("{left} columns are left out")), "{words}");
+    }
+}
+
 /// The divergence is for counts; with logarithms a run and a sweep say so.
 #[test]
 fn logarithms_of_counts_are_noticed_with_the_divergence() {

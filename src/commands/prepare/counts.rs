@@ -242,7 +242,10 @@ impl CountRules {
         self.check()?;
         let places = self.carried_in(matrix)?;
         let names = matrix.column_names.as_ref();
-        let column_names = names.map(|names| self.written.iter().map(|&at| names[places[at]].clone()).collect());
+        let name = |at: &usize| names.map_or_else(|| places[*at].to_string(), |names| names[places[*at]].clone());
+        // Without the number of its column, an entry would seem to be of another one.
+        let is_named = names.is_some() || self.written.len() < matrix.cols;
+        let column_names = is_named.then(|| self.written.iter().map(name).collect());
         let carried = Places::of(&places, matrix.cols);
         let written = Places::of(&self.written, self.carried.len());
         let of_row = move |row: &mut Row| {
@@ -403,6 +406,24 @@ mod tests {
         let wrong = CountRules { carried: vec![0, 7], ..rules.clone() };
         let wrong = wrong.transform(&matrix(&[[1.0; 3]], None)).err().unwrap();
         assert!(wrong.message.contains("contradicts itself"));
+    }
+
+    /// A column of a matrix without names keeps its number where others are left out.
+    #[test]
+    fn left_columns_are_named_by_their_numbers() {
+        let rows = [[3.0, 0.0, 2.0], [1.0, 0.0, 5.0]];
+        let own = [matrix(&rows, None)];
+        let rules = derived(&own, &ARGS, 1).unwrap();
+        assert_eq!(rules.transform(&own[0]).unwrap().column_names.unwrap(), ["0", "2"]);
+        // Another matrix by position.
+        let other = matrix(&[[4.0, 9.0, 6.0]], None);
+        let transform = rules.transform(&other).unwrap();
+        assert_eq!(
+            (other.written(&transform), transform.column_names.unwrap().concat()),
+            (vec![vec![(0, 4.0), (1, 6.0)]], "02".into())
+        );
+        let all = [matrix(&[[3.0, 1.0, 2.0]], None)];
+        assert!(derived(&all, &ARGS, 1).unwrap().transform(&all[0]).unwrap().column_names.is_none());
     }
 
     #[test]

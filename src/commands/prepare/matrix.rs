@@ -137,6 +137,7 @@ impl Matrix {
 /// What is written of a matrix.
 pub struct Transform<'a> {
     pub cols: usize,
+    /// Where some columns of a matrix without names are left out: the numbers of the others.
     pub column_names: Option<Vec<String>>,
     /// Makes a written row of a row.
     pub of_row: Box<dyn Fn(&mut Row) + 'a>,

@@ -7,7 +7,7 @@ use std::path::Path;
 use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
-use fednmf_base::warning::warn;
+use fednmf_base::warning::{note, warn};
 use fednmf_comm::Signals;
 use fednmf_files::formats::npy::write_marked_header;
 use fednmf_files::output::csr::{Array, NamedRows, save_h5ad, save_npz};
@@ -126,9 +126,17 @@ pub fn matrix(matrix: &Matrix, transform: &Transform<'_>, path: &Path, access: A
     check_name(path)?;
     let Some(write) = writer(path) else { return Ok(()) };
     let written = Written { matrix, transform, path };
-    let named = matrix.row_names.is_some() || written.columns().is_some();
-    if named && path.extension().is_none_or(|extension| extension != "csv" && extension != "h5ad") {
+    let has_names = path.extension().is_some_and(|extension| extension == "csv" || extension == "h5ad");
+    if (matrix.row_names.is_some() || matrix.column_names.is_some()) && !has_names {
         warn(&format!("{}: has no place for the names of rows and columns; .h5ad and .csv have", path.display()));
+    }
+    if matrix.column_names.is_none() && written.columns().is_some() && !has_names {
+        note(&format!(
+            "{}: {} of {} columns are left out, and the others are numbered anew; .h5ad and .csv keep their numbers",
+            path.display(),
+            matrix.cols - transform.cols,
+            matrix.cols
+        ));
     }
     if path.extension().is_some_and(|extension| extension == "csv") {
         check_lines(&written)?;
