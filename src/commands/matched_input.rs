@@ -396,7 +396,11 @@ impl<'a> OpenedInput<'a> {
             && (sparse_lists || items || !names::are_numbers(new) || !names::are_numbers(known))
             && (v_rows != n || matches!(compare(Some(new), Some(known)), Match::Different(..)))
         {
-            let rows = names::places(new, known).map_err(|name| self.factors.error(repeated("column", &name)))?;
+            let rows = names::places(new, known).map_err(|name| {
+                let is_once = known.iter().filter(|other| **other == name).count() == 1;
+                let file = self.spec.files().into_iter().next().filter(|_| is_once);
+                Error::input(repeated("column", &name)).at(file.as_ref().unwrap_or(path).display())
+            })?;
             let first = |names: &[String]| names.first().cloned().unwrap_or_default();
             if rows.iter().all(Option::is_none) {
                 return Err(self.factors.error(format!(

@@ -215,7 +215,7 @@ fn table(
         empty: 0,
     };
     let (mut number, mut width) = (0, 0);
-    let mut header = None;
+    let (mut header, mut turned) = (None, None);
     while let Some((block, _)) = blocks.next_block()? {
         let mut at = 0;
         while let Some(line) = next_line(block, &mut at) {
@@ -246,13 +246,10 @@ fn table(
                 let quoted: Vec<String> = shown.map(|title| quoted(title, ',')).collect();
                 let _ = writeln!(found.text, "{},predicted", quoted.join(","));
                 if is_header {
-                    let turned = items_first(row, column);
-                    if items_are_rows.is_some_and(|rows| rows != turned && (turned || items_first(column, row))) {
-                        return Err(wrong(format!(
-                            "{} are in the columns of the factors, not in the rows; exchange the first two columns",
-                            titles[0]
-                        )));
-                    }
+                    let in_other_order = items_first(row, column);
+                    turned = items_are_rows
+                        .is_some_and(|rows| rows != in_other_order && (in_other_order || items_first(column, row)))
+                        .then(|| titles[0].clone());
                     if rows.knows(column) && columns.knows(row) {
                         return Err(wrong(format!(
                             "{} is a column and {} is a row; give the row first",
@@ -269,6 +266,12 @@ fn table(
             if let Some(titles) = header.take() {
                 let note = format!("{path}: the first line, {}, is taken as a header", titles.join(","));
                 Progress::new(true, None).notes(&[note]);
+            }
+            // The title alone may be one of a third kind, as a time.
+            if let Some(title) = turned.as_ref().filter(|_| columns.knows(row) && rows.knows(column)) {
+                return Err(file.error(format!(
+                    "row 1: {title} are in the columns of the factors, not in the rows; exchange the first two columns"
+                )));
             }
             let quoted: Vec<String> = cells.iter().map(|cell| quoted(&text_of(cell), ',')).collect();
             found.pairs += 1;
@@ -369,6 +372,8 @@ mod tests {
             assert!(predicted_of(&format!("{titles}\n0,1\n"), None, Some(!items_are_rows)).is_ok());
         }
         assert!(predicted_of("a,b\n0,1\n", None, Some(true)).is_ok());
+        let other = predicted_of("time,user,item\n9,0,1\n", Some(["0", "1"]), Some(false)).unwrap_err().message;
+        assert!(other.contains("row 2: 9 is no row"), "{other}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
 use fednmf_base::unfinished::Access;
-use fednmf_base::units::parse_bytes;
+use fednmf_base::units::{counted, parse_bytes};
 use fednmf_comm::Communicator;
 use fednmf_data::Panels;
 use fednmf_data::state::Piece;
@@ -34,6 +34,7 @@ use fednmf_methods::shared::missing::Observed;
 
 use crate::cli::parameters::Group;
 
+use super::factor_rows::{BALANCE, balance};
 use super::matched_input::{Common, Order, StoredFactors, spec_of, whole};
 use super::provenance::{COLUMNS_IGNORED, METHOD_OF_V, OF_THE_DATA, warning_of_ignored, with_all_params};
 
@@ -178,7 +179,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             let solved = match (run.beta, args.min_gain) {
                 (beta, Some(gain)) => nls::project_few(block, &v.view(), beta.is_some(), penalty, gain),
                 (None, None) => nls::project(block, &v.view(), penalty),
-                (Some(beta), None) => nls::divergence::project_on(block, &v.view(), beta, penalty, unit),
+                (Some(beta), None) => nls::divergence::project_on(block, &v.view(), beta, penalty),
             };
             sums[0] += block.residual2(&solved.view(), &v.view());
             if let Some(beta) = run.beta {
@@ -210,7 +211,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             marks = marks.into_iter().filter_map(|(a, j)| Some((a, places[j]?))).collect();
         }
         let observed = Observed::new(block, run.missing == Missing::ZeroUnobserved, marks.into_iter());
-        let u = if by_least_squares {
+        let mut u = if by_least_squares {
             observed.project(&v.view(), penalty)
         } else {
             let u = observed.project_by_divergence(&v.view(), penalty);
@@ -219,9 +220,16 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             divergence = Some((Measure::Divergence, metrics::not_negative(sum[0])));
             u
         };
+        let unobserved = observed.clear_unobserved(&mut u);
         let fit = observed.fit(&u.view(), &v.view());
-        let mut sums = [fit.residual2, fit.norm2];
+        let mut sums = [fit.residual2, fit.norm2, unobserved];
         comm.sum(metrics::RESIDUAL, &mut sums);
+        if sums[2] > 0.0 {
+            progress.warn(&format!(
+                "nothing is observed in {} of the new matrix, so the rows of U are zeros there",
+                counted(sums[2] as usize, "row", "rows")
+            ));
+        }
         (u, metrics::relative(sums[0], sums[1]))
     };
     let overflowed = u.iter().any(|x| !x.is_finite());
@@ -245,6 +253,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         if ignored > 0 {
             about.insert(COLUMNS_IGNORED.into(), ignored.into());
         }
+        let of_old_rows = comm.agree_on_error(if comm.is_root() { balance(&factors) } else { Ok(None) })?;
+        about.extend(of_old_rows.map(|balance| (BALANCE.to_string(), balance.into())));
         if let Some(marks) = &matrix.marks {
             about["params"][MARKS] = checksum_text(marks.checksum(comm)).into();
         }

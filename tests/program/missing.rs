@@ -194,6 +194,10 @@ fn zeros_that_a_file_stores_are_warned_of_where_zeros_are_missing() {
             assert!(!fednmf(ranks, &line("none")).arg(file(input)).run().stderr.contains("given as 0"));
         }
     }
+    // A rating without a value has no line.
+    std::fs::write(file("gap.csv"), "u,i,r\na,x,5\na,y,\nb,y,3\nb,x,4\n").unwrap();
+    let gap = fednmf(0, "--algo hals -k 1 --format triples --missing zero-unobserved --input").arg(file("gap.csv"));
+    gap.refused(&["line 3", "remove its line from triples"]);
     let sweep =
         fednmf(0, "sweep --k 1 --runs 2 --holdout 0 --max-iters 5 --format triples --missing zero-unobserved --input");
     let done = sweep.arg(file("r.csv")).arg("--output").arg(file("sweep")).arg("--quiet").run();

@@ -188,6 +188,24 @@ fn what_is_not_symmetric_is_refused() {
     }
 }
 
+#[test]
+fn names_in_two_orders_are_refused() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("s.csv");
+    for (rows, fits) in [("bac", false), ("abc", true), ("xyz", true)] {
+        let line = |(name, entries): (char, &str)| format!("{name},{entries}\n");
+        let lines: String = rows.chars().zip(["0,1,2", "1,0,3", "2,3,0"]).map(line).collect();
+        std::fs::write(&path, format!("s,a,b,c\n{lines}")).unwrap();
+        for ranks in [0, 2] {
+            let run = || fednmf(ranks, "--algo symnmf -k 1 --max-iters 2 --input").arg(&path);
+            match fits {
+                true => drop(run().ok()),
+                false => run().refused(&["row 0 is b and column 0 is a", "sort"]),
+            }
+        }
+    }
+}
+
 /// A computed similarity matrix counts as symmetric despite rounding.
 #[test]
 fn rounding_is_accepted() {

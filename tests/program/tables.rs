@@ -180,6 +180,7 @@ fn triples_with_some_of_the_items_are_projected() {
     std::fs::write(file("all.csv"), format!("{rated}{all}")).unwrap();
     std::fs::write(file("unknown.csv"), "user,item,rating\nx,c,3\nx,q,5\n").unwrap();
     std::fs::write(file("known.csv"), "user,item,rating\nx,c,3\n").unwrap();
+    std::fs::write(file("others.csv"), "user,item,rating\nx,c,3\ny,q,5\n").unwrap();
     std::fs::write(file("other.csv"), "user,item,rating\nx,p,3\nx,q,5\n").unwrap();
     for missing in ["none", "zero-unobserved"] {
         let run = fednmf(2, &format!("--algo hals -k 2 --max-iters 30 --missing {missing} --format triples --input"));
@@ -206,7 +207,25 @@ fn triples_with_some_of_the_items_are_projected() {
         let with_unknown = matrix(&file("p.h5"), "U");
         assert_eq!((project("known.csv").run().code, matrix(&file("p.h5"), "U")), (Some(0), with_unknown));
         project("other.csv").refused(&["no column of the new matrix", "p and a"]);
+        let told = project("others.csv").run().stderr;
+        let nothing = "nothing is observed in 1 row of the new matrix";
+        assert_eq!(told.contains(nothing), missing == "zero-unobserved", "{told}");
     }
+}
+
+/// The message names the file in which a name is repeated.
+#[test]
+fn columns_with_one_name_are_refused_in_their_file() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(file("t.csv"), "id,a,b,c\np,3,1,0\nq,2,0,5\nr,1,4,1\n").unwrap();
+    fednmf(0, "-k 2 --max-iters 5 --input").arg(file("t.csv")).arg("--output").arg(file("f.h5")).ok();
+    std::fs::write(file("n.csv"), "id,a,a,c\np,3,1,0\nq,2,0,5\n").unwrap();
+    fednmf(0, "project")
+        .arg(file("f.h5"))
+        .arg("--input")
+        .arg(file("n.csv"))
+        .refused(&["n.csv: several columns are called a"]);
 }
 
 #[test]

@@ -96,6 +96,8 @@ fn clusters_agree_with_known_groups() {
     let run = fednmf(0, "clusters --json").arg(file("f.npz")).arg("--labels").arg(&labels);
     let found: Value = serde_json::from_str(&good(run.arg("--output").arg(file("c.tsv")).run())).unwrap();
     assert!(found["adjusted_rand"].as_f64().unwrap() > 0.99, "{found}");
+    let told = fednmf(0, "clusters").arg(file("f.npz")).arg("--labels").arg(&labels).run().stderr;
+    assert!(told.contains("the factors have no names of rows, so the labels"), "{told}");
     let sizes: Vec<u64> = found["sizes"].as_array().unwrap().iter().map(|size| size.as_u64().unwrap()).collect();
     let text = std::fs::read_to_string(file("c.tsv")).unwrap();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();

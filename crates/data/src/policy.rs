@@ -15,6 +15,8 @@ pub enum NanRemedy {
     /// The command can leave them out (`--missing nan`).
     #[default]
     LeaveOut,
+    /// Zeros are left out (`--missing zero-unobserved`).
+    Zero,
     /// Other methods can leave them out; the text names them.
     OtherMethods(&'static str),
     /// The command cannot handle them; the user must fill them in.
@@ -27,6 +29,10 @@ impl fmt::Display for NanRemedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NanRemedy::LeaveOut => f.write_str("if that marks a missing value, --missing nan leaves it out"),
+            NanRemedy::Zero => f.write_str(
+                "if that marks a missing value, remove its line from triples, or write 0 in its place elsewhere: \
+                 --missing zero-unobserved takes zeros as missing",
+            ),
             NanRemedy::OtherMethods(words) => write!(f, "if that marks a missing value, {words}"),
             NanRemedy::FillIn => {
                 f.write_str("missing values cannot be prepared; fill them in, or remove their rows or columns, before")
@@ -132,6 +138,8 @@ mod tests {
         let prepared = EntryPolicy { nan_remedy: NanRemedy::FillIn, ..strict };
         assert!(strict.check::<f64>(f64::NAN).unwrap_err().contains("--missing nan"));
         assert!(!prepared.check::<f64>(f64::NAN).unwrap_err().contains("--missing"));
+        let zeros = EntryPolicy { nan_remedy: NanRemedy::Zero, ..strict };
+        assert!(zeros.check::<f64>(f64::NAN).unwrap_err().contains("remove its line from triples"));
         assert!(strict.check::<f32>(1e300).unwrap_err().contains("too large"));
         assert_eq!(EntryPolicy { allow_negative: true, ..strict }.check::<f64>(-1.0), Ok(-1.0));
         let missing = EntryPolicy { allow_nan: true, ..strict };

@@ -14,6 +14,7 @@ use fednmf_files::names::{Match, Names};
 use fednmf_files::output::matrices;
 use fednmf_files::output::matrices::{Annotations, Format, PartyNames};
 use fednmf_files::{InputSpec, Source, names};
+use fednmf_methods::description::Partition;
 
 use super::plan::Planned;
 use super::report;
@@ -65,6 +66,25 @@ pub fn annotations(
         annotations.transposed = comm.broadcast_value(NAMES, comm.agree_on_error(checked)?);
     }
     Ok(annotations)
+}
+
+/// Refuses names of the rows and columns of a matrix that must be symmetric which are in different orders.
+///
+/// # Errors
+/// With the first names that differ.
+pub fn check_symmetric(partition: Partition, names: &Names) -> Result<()> {
+    let (Partition::Symmetric, Some(rows), Some(columns)) = (partition, &names.rows, &names.columns) else {
+        return Ok(());
+    };
+    let differs = rows.iter().zip(columns).position(|(row, column)| row != column);
+    match (names::compare(Some(rows), Some(columns)), differs) {
+        (Match::Reordered(_), Some(at)) => Err(Error::input(format!(
+            "row {at} is {} and column {at} is {}, but a symmetric factorisation takes rows and columns in one order; sort both by \
+             their names",
+            rows[at], columns[at]
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The names of an input, on rank 0. Each owner reads its own `{party}` file; names of the private dimension stay with

@@ -20,6 +20,7 @@ use fednmf_files::output::matrices::Annotations;
 use fednmf_linalg as linalg;
 use fednmf_linalg::Real;
 use fednmf_methods::decision::Decision;
+use fednmf_methods::description::Partition;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::shared::dp;
@@ -226,6 +227,15 @@ fn annotate(
     let add = planned.outputs.add;
     let to = planned.outputs.factors.as_deref().map(|path| metadata::Destination { path, add, private: hosted });
     let annotations = metadata::annotations(to, &planned.input, shape, comm)?;
+    let partition = planned.method.description().partition;
+    if partition == Partition::Symmetric {
+        let Annotations { rows, columns, .. } = &annotations;
+        let names = match to {
+            Some(_) => Names { rows: rows.clone(), columns: columns.clone(), ..Names::default() },
+            None => metadata::names_of(&planned.input, false, comm),
+        };
+        comm.agree_on_error(metadata::check_symmetric(partition, &names))?;
+    }
     Ok(Annotations { owner_only: planned.results_access() == Access::OwnerOnly, ..annotations })
 }
 

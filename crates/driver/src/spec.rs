@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::Result;
-use fednmf_data::Sharing;
+use fednmf_data::{NanRemedy, Sharing};
 use fednmf_files as data;
 use fednmf_files::{InputSpec, Threshold};
 use fednmf_linalg::ProductKernel;
 use fednmf_methods::description::Description;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
-use fednmf_methods::parameters::{self, Parameter};
+use fednmf_methods::parameters::{self, Missing, Parameter};
 use fednmf_methods::registry;
 use fednmf_report::Display;
 
@@ -245,6 +245,9 @@ pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredM
     input.allow_nan = method.groups().accepts_nan();
     input.suppress = method.groups().disclosure.and_then(|limits| limits.suppress_rare.as_ref().copied());
     input.nan_remedy = registry::nan_remedy(method);
+    if method.groups().missing.is_some_and(|group| group.missing == Missing::ZeroUnobserved) {
+        input.nan_remedy = NanRemedy::Zero;
+    }
     input.sharing = sharing(method, evaluates);
     input.private |= description.partition.is_private();
     input.kept = description.partition.is_private();

@@ -57,7 +57,7 @@ impl Measure {
             Measure::F1 => "F1",
             Measure::Divergence => "KL divergence",
             Measure::BetaDivergence => "beta divergence",
-            Measure::Nmse => "NMSE",
+            Measure::Nmse => "mean relative error of the parties",
             Measure::HeldoutRmse => "held-out RMSE",
             Measure::HeldoutDivergence => "held-out KL divergence per entry",
             Measure::Objective => "objective",

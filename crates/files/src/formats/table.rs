@@ -37,6 +37,7 @@ pub struct Table {
 pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Table> {
     let lines = FirstLines::read(file, tabs)?;
     lines.check_quotes(file)?;
+    check_excel(file, &lines)?;
     let all = lines.fields();
     if let Some(line) = decimal_comma(&lines) {
         return Err(file.error(format!(
@@ -77,7 +78,16 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
             })));
         }
     }
+    let columns = row.len() - usize::from(has_index);
+    let names = all[0].len();
+    // A single field is a title, not a list of names.
+    let misfit = has_header && names > 1 && names != columns && names != row.len();
     let numberless = all.len() > 1 && all.iter().flatten().all(|field| is_name(field));
+    if (misfit || numberless)
+        && let Some((at, mark)) = comment(&lines, &all)
+    {
+        return Err(error_at(file, at, format!("begins with {mark}, as a comment does; remove the line")));
+    }
     if numberless && all[1..].iter().flatten().all(|field| has_letters_behind_number(field)) {
         return Err(
             file.error("the numbers have units, such as 5 mg; write numbers alone, and the units in the header")
@@ -103,10 +113,7 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
              --format triples",
         ));
     }
-    let columns = row.len() - usize::from(has_index);
-    let names = all[0].len();
-    // A single field is a title, not a list of names.
-    if has_header && names > 1 && names != columns && names != row.len() {
+    if misfit {
         return Err(file.error(format!(
             "line 1: the header has {names} fields, but the first row has {}; correct one of them, or leave the header out and \
              give --header no",
@@ -114,6 +121,29 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
         )));
     }
     Ok(Table { header: detected.header(file, &lines, start, None)?, cols: columns })
+}
+
+/// Refuses the line by which spreadsheets learn the separator.
+///
+/// # Errors
+/// If the first line is such a line.
+pub fn check_excel(file: &InputFile, lines: &FirstLines) -> Result<()> {
+    let first = lines.first();
+    match (first.len() <= 5 && first.starts_with(b"sep=")).then(|| lines.offset(0)).flatten() {
+        Some(at) => Err(error_at(file, at, "is a mark for Excel, and no part of the table; remove it")),
+        None => Ok(()),
+    }
+}
+
+/// The position and the mark of a line that is a comment and is read as a part of the table: a first line, as in MATLAB, or one
+/// between others, with another number of fields.
+fn comment(lines: &FirstLines, all: &[Vec<&[u8]>]) -> Option<(u64, char)> {
+    let is_comment = |at: usize, line: &[u8]| match at {
+        0 => line.starts_with(b"%"),
+        _ => line.starts_with(b"#") && all[at].len() != all[0].len(),
+    };
+    let at = lines.lines().enumerate().find_map(|(at, line)| is_comment(at, line).then_some(at))?;
+    Some((lines.offset(at)?, if at == 0 { '%' } else { '#' }))
 }
 
 /// The first line (from 1) whose fields, or those between semicolons or tabs, are numbers, some with a decimal comma. The first field
@@ -356,6 +386,10 @@ mod tests {
             ("\u{feff}a,b\r1,2\r3,4", "carriage return"),
             ("\"a\nb\",c,d\n1,2,3\n4,5,6\n", "line 1: a quotation mark is not closed"),
             ("x,y,z\n\"a\nb\",2,3\n4,5,6\n", "line 2: a quotation mark is not closed"),
+            ("%c\n1 2 3\n4 5 6\n", "line 1: begins with %"),
+            ("% from MATLAB, edited\n1 2 3\n4 5 6\n", "line 1: begins with %"),
+            ("1 2 3\n# mid\n4 5 6\n", "line 2: begins with #"),
+            ("sep=;\na;b\n1;2\n", "line 1: is a mark for Excel"),
         ] {
             assert!(head(text, AUTO).unwrap_err().message.contains(what), "{text:?}");
         }

@@ -21,6 +21,7 @@ use crate::formats::limits::check_shape;
 use crate::formats::options::{Names, Presence, TableFormat, TableOptions};
 use crate::formats::reader::EntrySink;
 use crate::formats::refusal::{Refusal, not_a_number};
+use crate::formats::table::check_excel;
 use crate::formats::text::{TextBlocks, error_at};
 use crate::formats::triple_columns::Columns;
 
@@ -186,6 +187,7 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
 /// Infers the layout from the first lines.
 fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples> {
     let lines = FirstLines::read(file, tabs)?;
+    check_excel(file, &lines)?;
     let all = lines.fields();
     // It is no name, from which a header could be inferred.
     let comma = |(line, fields): (usize, &Vec<&'_ [u8]>)| {

@@ -47,11 +47,15 @@ pub fn labels(option: &str, text: &str, known: Option<&[String]>, count: usize) 
         return Err(wrong(format!(
             "has {} labels, and there are {count} rows; give one for each{}",
             labels.len(),
-            hint_at_header(labels.len(), count)
+            match labels.last() {
+                Some(last) if last.is_empty() && labels.len() == count + 1 => " (the last line is blank; remove it)",
+                _ => hint_at_header(labels.len(), count),
+            }
         )));
     }
-    if order.is_none() && known.is_some() && has_others {
-        note(&format!("{option} {text}: no names of rows are in it, so the labels are taken in the order of the rows"));
+    if order.is_none() && has_others {
+        let why = if known.is_some() { "no names of rows are in it" } else { "the factors have no names of rows" };
+        note(&format!("{option} {text}: {why}, so the labels are taken in the order of the rows"));
     }
     let label = |label: &String| {
         let label = label.trim();
@@ -279,5 +283,9 @@ mod tests {
         let why = found("l.csv", "id,x\nc,3\nd,1\ne,2\n", ":x").unwrap_err();
         assert!(why.contains("has no label of a"), "{why}");
         assert_eq!(found("l.csv", "id,x\np,3\nq,1\nr,2\n", ":x").unwrap(), "3,1,2");
+        // One line too many.
+        for (text, why) in [("x\ny\nz\n\n", "the last line is blank"), ("t\nx\ny\nz\n", "is a header")] {
+            assert!(found("l.txt", text, "").unwrap_err().contains(why), "{text:?}");
+        }
     }
 }

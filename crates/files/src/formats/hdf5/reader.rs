@@ -113,7 +113,7 @@ fn find(path: &str, dataset: Option<&str>) -> Result<Hdf5Matrix> {
     match file.loc_type_by_name(&name) {
         Ok(LocationType::Dataset) => dense(path, &file, name),
         Ok(LocationType::Group) => sparse(path, &file, &name),
-        _ => Err(wrong(path, format!("has no dataset or group {name}; it has {}", contents(&file)))),
+        _ => Err(wrong(path, format!("has no dataset or group {name}; it has {}", listed(members(&file))))),
     }
 }
 
@@ -145,7 +145,22 @@ fn choose(path: &str, file: &File) -> Result<String> {
     let mut found = names.iter().filter(fits);
     match (found.next(), found.next()) {
         (Some(only), None) => Ok(format!("/{only}")),
-        _ => Err(wrong(path, format!("say which matrix is meant, as in {path}:/name; it has {}", contents(file)))),
+        _ => {
+            let dimensions =
+                |name: &String| file.dataset(name).map(|data| data.ndim()).ok().filter(|count| *count != 2);
+            let mut matrices = members(file);
+            let other = matrices.iter().find_map(|name| Some((name.clone(), dimensions(name)?)));
+            matrices.retain(|name| dimensions(name).is_none());
+            Err(wrong(
+                path,
+                match other {
+                    Some((name, count)) if matrices.is_empty() => {
+                        format!("has no matrix: {name} has {count} dimensions, and a matrix has two")
+                    }
+                    _ => format!("say which matrix is meant, as in {path}:/name; it has {}", listed(matrices)),
+                },
+            ))
+        }
     }
 }
 
@@ -202,8 +217,8 @@ pub fn tenx_group(file: &File, dataset: Option<&str>) -> Option<Group> {
     names.iter().filter(is_group).filter_map(|name| file.group(name).ok()).find(has_lists)
 }
 
-/// The names of the first two levels, for a message.
-fn contents(file: &File) -> String {
+/// The names of the first two levels.
+fn members(file: &File) -> Vec<String> {
     let mut all = Vec::new();
     for name in file.member_names().unwrap_or_default() {
         match file.group(&name) {
@@ -217,6 +232,11 @@ fn contents(file: &File) -> String {
             _ => all.push(format!("/{name}")),
         }
     }
+    all
+}
+
+/// Names, for a message.
+fn listed(mut all: Vec<String>) -> String {
     let more = all.len().saturating_sub(20);
     all.truncate(20);
     if all.is_empty() { "nothing".into() } else { all.join(", ") + if more > 0 { ", …" } else { "" } }
@@ -405,7 +425,7 @@ fn in_place(data: &Dataset) -> Option<RawArray> {
 fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
     let group = file.group(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
     if !is_compressed(&group) {
-        return Err(wrong(path, format!("{name} is a group, not a matrix; the file has {}", contents(file))));
+        return Err(wrong(path, format!("{name} is a group, not a matrix; the file has {}", listed(members(file)))));
     }
     let biom = BIOM.iter().position(|known| is_biom(file) && name.trim_matches('/') == *known);
     let kind = word(&group, "encoding-type").or_else(|| word(&group, "h5sparse_format"));
@@ -729,6 +749,19 @@ mod tests {
             let refused = find(&path, Some("x")).err().unwrap().message;
             assert!(refused.contains(name) && refused.contains("gzip"), "{refused}");
         }
+    }
+
+    #[test]
+    fn only_matrices_are_offered() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.h5").display().to_string();
+        let refused = || find(&path, None).err().unwrap().message;
+        File::create(&path).unwrap().new_dataset::<f64>().shape((2, 3, 4)).create("x").unwrap();
+        assert!(refused().contains("has no matrix: /x has 3 dimensions"), "{}", refused());
+        for name in ["a", "b"] {
+            File::open_rw(&path).unwrap().new_dataset::<f64>().shape((4, 3)).create(name).unwrap();
+        }
+        assert!(refused().ends_with("it has /a, /b"), "{}", refused());
     }
 
     #[test]

@@ -155,9 +155,9 @@ impl<T: Real> Observed<T> {
         Observed { block, lists, only_stored: self.only_stored, held: Vec::new() }
     }
 
-    /// Zeros the rows of a factor without an observed entry.
-    pub(super) fn clear_unobserved(&self, u: &mut Array2<T>) {
-        self.lists.clear_unobserved(self.listed(), self.block.shape().1, u);
+    /// Zeros the rows of a factor without an observed entry. Returns the number of such rows.
+    pub fn clear_unobserved(&self, u: &mut Array2<T>) -> f64 {
+        self.lists.clear_unobserved(self.listed(), self.block.shape().1, u)
     }
 }
 
