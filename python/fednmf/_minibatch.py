@@ -186,11 +186,11 @@ class MiniBatchNMF(NMF):
         return self.fit(X, W=W, H=H).transform(X)
 
     def partial_fit(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> MiniBatchNMF:
-        """Updates the components with one batch X (n_samples, n_features)."""
+        """Updates the components with one batch X (n_samples, n_features). The first one has entries above zero."""
         with _run.kept_if_it_fails(self):
             return self._update(X, H)
 
-    def _update(self, X: Any, H: Any) -> MiniBatchNMF:
+    def _update(self, X: Any, H: Any, of_several: bool = False) -> MiniBatchNMF:
         loss = self._checked_loss()
         if hasattr(self, "components_") and self._state.loss != loss:
             raise ValueError(f"beta_loss={self.beta_loss!r}: earlier batches had another loss; begin again with a new model or fit")
@@ -198,7 +198,9 @@ class MiniBatchNMF(NMF):
         X = _run.batch(X, (0, X.shape[0]))
         if not hasattr(self, "components_"):
             if not _has_entries(X):
-                return self  # The start needs entries.
+                if of_several:
+                    return self  # The start needs entries.
+                raise ValueError("the first batch has only zeros, from which components cannot start; begin with another one")
             self._begin(X, H)
             self.n_iter_, self.n_steps_ = 0, 0
         # That of an earlier fit is not of these components.
@@ -235,7 +237,7 @@ class MiniBatchNMF(NMF):
             del self.components_
         if in_batches:
             for batch in X:
-                self.partial_fit(batch, H=H)
+                self._update(batch, H, of_several=True)
             if not hasattr(self, "components_"):
                 raise ValueError("the iterator has no batch with an entry above zero")
             self._warn_if_empty(self._penalties(), self.components_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Optional
 
@@ -168,8 +169,8 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
     data : AnnData, array (samples x components) or Programs of `fednmf.tl.cnmf`
         Of AnnData ``obsm["X_nmf"]`` and ``varm["NMF"]``; an array is W.
     groups : str or sequence
-        A column of ``adata.obs``, or the group of each sample; those without one are left out, with a warning. A Series is
-        matched by the names of the samples, where these are known.
+        A column of ``adata.obs``, or the group of each sample. Samples without one, or without any weight, are left out, with a
+        warning. A Series is matched by the names of the samples, where these are known.
     H : array (components x features) or None
         For an array W; None: the components are used as if they had sum 1.
     ax : matplotlib Axes or None
@@ -199,7 +200,12 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
     if len(groups) != len(shares):
         raise ValueError(f"groups has {len(groups)} entries, but there are {len(shares)} samples")
     names = _in_order(given, groups)
-    means = np.array([shares[groups == name].mean(axis=0) for name in names])
+    empty = ~shares.any(axis=1)
+    if empty.any():
+        text = f"{empty.sum()} of {len(empty)} samples have no weight in any component, and are left out of the means"
+        warnings.warn(text, UserWarning, stacklevel=2)
+    # A group of such samples alone has only zeros.
+    means = np.array([shares[groups == name].sum(axis=0) / max(1, ((groups == name) & ~empty).sum()) for name in names])
     if ax is None:
         _, ax = _pyplot().subplots(
             figsize=(2.5 + 0.45 * means.shape[1], 1.2 + 0.28 * len(names)), layout="constrained"

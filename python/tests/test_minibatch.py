@@ -384,13 +384,17 @@ def test_a_feature_that_comes_late_is_found(dtype):
     assert found == pytest.approx(X[:, 0].mean(), rel=0.1)
 
 
-def test_a_model_of_empty_batches_is_not_fitted():
+def test_a_first_batch_of_zeros_is_refused_and_a_later_one_counts():
     from sklearn.exceptions import NotFittedError
 
-    model = MiniBatchNMF(2).partial_fit(np.zeros((3, 4)))
+    model = MiniBatchNMF(2, random_state=0)
+    with pytest.raises(ValueError, match="first batch has only zeros"):
+        model.partial_fit(np.zeros((3, 4)))
     for call in (model.transform, model.inverse_transform):
         with pytest.raises(NotFittedError):
             call(np.ones((1, 4)))
+    model.partial_fit(np.random.default_rng(0).random((9, 4))).partial_fit(np.zeros((3, 4)))
+    assert model.n_iter_ == model.n_steps_ == 2
 
 
 @pytest.mark.parametrize("penalty", [{"alpha_W": 1.0}, {"alpha_W": 1e6, "l1_ratio": 1.0}])

@@ -132,6 +132,15 @@ def test_samples_without_a_group_are_left_out(fitted, missing):
     np.testing.assert_allclose(ax.images[0].get_array(), expected.images[0].get_array())
 
 
+def test_samples_without_weights_are_left_out_of_the_mean_shares():
+    pytest.importorskip("matplotlib").use("Agg")
+    W = np.array([[1.0, 3.0], [0.0, 0.0], [2.0, 2.0], [0.0, 0.0]])
+    with pytest.warns(UserWarning, match="2 of 4 samples have no weight") as found:
+        ax = fednmf.pl.usage(W, ["a", "a", "b", "c"])
+    assert len(found) == 1
+    assert ax.images[0].get_array().tolist() == [[0.25, 0.75], [0.5, 0.5], [0, 0]]
+
+
 def test_names_are_taken_by_position():
     H = np.array([[1.0, 3.0, 2.0]])
     names = ["a", "b", "c"]
