@@ -667,6 +667,35 @@ fn a_projection_on_projected_factors_is_that_on_those_of_the_run() {
     }
 }
 
+/// A row has the same component in whatever company it is projected.
+#[test]
+fn clusters_of_projected_rows_are_those_of_the_run() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let entry = |(i, j): (usize, usize)| {
+        f64::from(u8::from(i / 20 == j * 3 / 40)) + ((7 * i + 13 * j + i * j) % 11) as f64 / 12.0
+    };
+    let all = Array2::from_shape_fn((60, 40), entry);
+    save_npy(&dir.path().join("all.npy"), &all);
+    summary(&format!("--algo hals -k 3 --quiet --json --input {} --output {}", at("all.npy"), at("f.h5")));
+    let clusters = |file: &str| -> Vec<String> {
+        let done = fednmf(0, &format!("clusters {}", at(file))).run();
+        done.stdout.lines().skip(1).map(|line| line.split('\t').nth(1).unwrap_or_default().to_string()).collect()
+    };
+    let before = clusters("f.h5");
+    for first in 0..3 {
+        // Rows of one component alone, nearly.
+        let rows: Vec<usize> = (0..60).filter(|i| before[*i] == first.to_string() || i % 20 == 0).collect();
+        save_npy(&dir.path().join("some.npy"), &all.select(ndarray::Axis(0), &rows));
+        summary(&format!("project {} --quiet --json --input {} --output {}", at("f.h5"), at("some.npy"), at("p.h5")));
+        summary(&format!("project {} --quiet --json --input {} --output {}", at("p.h5"), at("some.npy"), at("q.h5")));
+        for file in ["p.h5", "q.h5"] {
+            let expected: Vec<&String> = rows.iter().map(|i| &before[*i]).collect();
+            assert_eq!(clusters(file).iter().collect::<Vec<_>>(), expected, "{file}");
+        }
+    }
+}
+
 #[test]
 fn a_projection_has_its_own_missing_entries() {
     let dir = tempdir().unwrap();

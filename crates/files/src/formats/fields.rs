@@ -367,6 +367,12 @@ pub fn names_an_index(field: &[u8]) -> bool {
         || field.starts_with(b"Unnamed: 0")
         || field.starts_with(own_mark::START.as_bytes())
         || [&b"index"[..], b"id"].iter().any(|word| field.eq_ignore_ascii_case(word))
+        || [&b"rownames"[..], b"rowname", b"rn", b"obsnames", b"varnames"].contains(&&bare(field)[..])
+}
+
+/// A title in lower case, without separators.
+fn bare(field: &[u8]) -> Vec<u8> {
+    field.iter().filter(|byte| !b"_-. #".contains(byte)).map(u8::to_ascii_lowercase).collect()
 }
 
 /// Whether this column name in a header denotes identifiers of patients, samples or the like: `patient_id`, `SampleID`.
@@ -452,7 +458,7 @@ pub fn heads_names(field: &[u8]) -> bool {
         b"variable",
         b"word",
     ];
-    let word: Vec<u8> = field.iter().filter(|byte| !b"_-. #".contains(byte)).map(u8::to_ascii_lowercase).collect();
+    let word = bare(field);
     let singular = word.strip_suffix(b"s").unwrap_or(&word);
     names_an_index(field)
         || names_an_id(field)
@@ -476,6 +482,12 @@ pub fn is_clone(field: &[u8]) -> bool {
 pub fn rises<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let mut before = f64::NEG_INFINITY;
     fields.into_iter().all(|field| number(field).is_some_and(|x| x > std::mem::replace(&mut before, x)))
+}
+
+/// Whether each field is a number smaller than the one before.
+pub fn falls<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    let mut before = f64::INFINITY;
+    fields.into_iter().all(|field| number(field).is_some_and(|x| x < std::mem::replace(&mut before, x)))
 }
 
 /// Text that is not UTF-8 is read as Latin-1, so that different names stay different.

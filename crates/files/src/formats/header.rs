@@ -10,7 +10,7 @@ use fednmf_base::error::Result;
 use fednmf_data::Labels;
 
 use crate::formats::fields::{
-    FirstLines, counts_from, heads_names, integer, is_clone, is_date, is_mark, is_missing, is_name, names_an_id,
+    FirstLines, counts_from, falls, heads_names, integer, is_clone, is_date, is_mark, is_missing, is_name, names_an_id,
     names_an_index, number, rises,
 };
 use crate::formats::io::InputFile;
@@ -36,6 +36,8 @@ enum Found {
     No,
     /// Consecutive numbers, but most likely data: read as data, with a note.
     Counts,
+    /// Few numbers that rise or fall: read as data, with a note.
+    Ordered,
     /// Either labels or data, for this reason: refused.
     Ambiguous(&'static str),
     /// Labels, followed by a column of identifiers, which would be read as data: refused.
@@ -140,9 +142,13 @@ impl LabelDetection {
             (false, true) => Some("--index-col no to read the column as data"),
             (false, false) => None,
         });
-        if self.header == Found::Counts {
-            parts.push("the first line counts up and was read as data; if it names the columns, add --header yes");
-        }
+        parts.extend(match self.header {
+            Found::Counts => Some("the first line counts up and was read as data; if it names the columns, add --header yes"),
+            Found::Ordered => Some(
+                "the numbers of the first line alone rise or fall; it was read as data, and if it names the columns, add --header yes",
+            ),
+            _ => None,
+        });
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
@@ -162,8 +168,8 @@ impl LabelDetection {
                  if not"
             )),
             Found::BeforeIds => Some(
-                "the second column holds identifiers, which are not data and should be removed; --index-col yes takes \
-                 them as data"
+                "the second column holds identifiers or years, which are not data and should be removed; --index-col yes \
+                 takes them as data"
                     .to_string(),
             ),
             _ => None,
@@ -223,6 +229,7 @@ fn find_numbered_header(first: &[&[u8]], below: &[Vec<&[u8]>], may_have_index: b
         return match () {
             () if likely => Found::Ambiguous("has numbers that rise or fall, as years or wave numbers do"),
             () if codes => Found::Ambiguous("has different whole numbers above all others, as codes are"),
+            () if alone_is_ordered(labels, below, skipped) => Found::Ordered,
             () => Found::No,
         };
     };
@@ -257,7 +264,8 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
     let numbers: Vec<&[u8]> = first[skipped..].iter().copied().filter(|field| number(field).is_some()).collect();
     let decimals = numbers.iter().any(|field| integer(field).is_none());
     let are_labels = numbers.len() >= MIN_LABELS && rises(numbers.iter().copied())
-        || numbers.len() >= MIN_STEPS && has_equal_steps(&numbers);
+        || numbers.len() >= MIN_STEPS && has_equal_steps(&numbers)
+        || are_years(&numbers);
     let alike = |row: &Vec<&[u8]>| row.len() == first.len() && row[skipped..].iter().all(|field| !is_name(field));
     2 * numbers.len() > first.len() - skipped
         && decimals
@@ -329,18 +337,30 @@ fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
 /// Whether the numbers of the first line may name the columns: they rise or fall, like times, masses and wave numbers, have equal
 /// steps, or are years, and the numbers of no other line do so.
 fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
-    let are_years = |fields: &[&[u8]]| fields.iter().all(|x| integer(x).is_some_and(|x| (1900..=2100).contains(&x)));
     // With few rows, comparing with the other lines is less conclusive.
     let enough = if below.len() < MIN_ROWS { MIN_LABELS_OF_FEW_ROWS } else { MIN_LABELS };
     let are_labels = |fields: &[&[u8]]| {
-        fields.len() > 1 && are_years(fields)
+        are_years(fields)
             || fields.len() >= enough && rises(fields.iter().copied())
-            || fields.len() >= MIN_LABELS && rises(fields.iter().rev().copied())
+            || fields.len() >= MIN_LABELS && falls(fields.iter().copied())
             || fields.len() >= MIN_STEPS && has_equal_steps(fields)
     };
     !below.is_empty()
         && are_labels(labels)
         && !below.iter().any(|row| are_labels(row.get(skipped..).unwrap_or_default()))
+}
+
+/// Whether three or more numbers rise or fall, and those of no line below do.
+fn alone_is_ordered(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
+    let ordered = |fields: &[&[u8]]| rises(fields.iter().copied()) || falls(fields.iter().copied());
+    let others = || below.iter().any(|row| ordered(row.get(skipped..).unwrap_or_default()));
+    labels.len() >= MIN_LABELS_OF_FEW_ROWS && !below.is_empty() && ordered(labels) && !others()
+}
+
+/// Whether all fields are years.
+fn are_years(fields: &[&[u8]]) -> bool {
+    let is_year = |x: f64| x.fract() == 0.0 && (1900.0..=2100.0).contains(&x);
+    fields.len() > 1 && fields.iter().all(|field| number(field).is_some_and(is_year))
 }
 
 /// Whether each number differs from the one before by the same amount, which is not 0.
@@ -385,15 +405,18 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     }
     let Some(from) = counts(column(0)).filter(|_| rows.len() > 1) else {
         let largest = rows.iter().flat_map(|row| &row[1..]).filter_map(|field| number(field)).fold(0.0, f64::max);
-        let far_off = || identifies && ids.first().is_some_and(|&min| min >= 100 && min as f64 > 10.0 * largest);
-        let rising = || rises(column(0)) && !(1..width).any(|j| rises(column(j)));
-        let enough_to_rise =
-            || rows.len() >= MIN_LABELS || rows.len() > 1 && distinct && width >= MIN_LABELS_OF_FEW_ROWS;
+        // Times rise, and wave numbers often fall.
+        let ordered = |j: usize| rises(column(j)) || rows.len() > MIN_ROWS && falls(column(j));
+        let least = column(0).filter_map(number).fold(f64::INFINITY, f64::min);
+        let far_off = || (identifies || ordered(0) || falls(column(0))) && least >= 100.0 && least > 10.0 * largest;
+        let alone_is_ordered = || ordered(0) && !(1..width).any(ordered);
+        let few = if distinct { 2 } else { MIN_ROWS };
+        let enough = rows.len() >= MIN_LABELS || rows.len() >= few && width >= MIN_LABELS_OF_FEW_ROWS;
         return match () {
             () if identifies && header.is_some_and(|header| header.first().is_some_and(|name| heads_names(name))) => {
                 Found::Ambiguous("has the title of row names")
             }
-            () if rows.len() > 1 && far_off() || enough_to_rise() && rising() => {
+            () if rows.len() > 1 && far_off() || enough && alone_is_ordered() => {
                 Found::Ambiguous("looks like numbers of the rows")
             }
             () => Found::No,
@@ -415,7 +438,12 @@ fn has_more_ids(titles: Option<&[&[u8]]>, rows: &[Vec<&[u8]>]) -> bool {
     let ids: Vec<i64> = rows.iter().filter_map(|row| integer(row.get(1)?)).collect();
     let is_distinct = || ids.iter().collect::<BTreeSet<_>>().len() == ids.len();
     // An index may begin anew with each of several tables.
-    let are_ids = title.is_some_and(|title| names_an_index(title)) || is_id && is_distinct();
+    let are_years = || ids.iter().all(|id| (1900..=2100).contains(id));
+    let are_ids = match title {
+        Some(title) if names_an_index(title) => true,
+        Some(title) if title.eq_ignore_ascii_case(b"year") => are_years(),
+        _ => is_id && is_distinct(),
+    };
     rows.len() > 1 && ids.len() == rows.len() && are_ids
 }
 
@@ -512,6 +540,8 @@ mod tests {
         let of = |titles: &str, options| {
             detected(&format!("{titles}\nTP53,7157,1,2\nEGFR,1956,3,4\nKRAS,3845,0.5,4\n"), options).ambiguity()
         };
+        let years = detected("site,Year,a\na,2019,3\na,2020,1\nb,2019,4\n", AUTO).ambiguity();
+        assert!(years.is_some_and(|why| why.contains("or years")));
         for titles in ["Hugo_Symbol,Entrez_Gene_Id,S1,S2", "patient,patient_id,a,b", "Entrez_Gene_Id,S1,S2"] {
             assert!(of(titles, AUTO).is_some_and(|why| why.contains("should be removed")), "{titles}");
             assert_eq!(of(titles, TableOptions { index_col: Presence::Yes, ..AUTO }), None);
@@ -705,7 +735,16 @@ mod tests {
 
     #[test]
     fn a_first_column_called_an_index_is_one() {
-        for (name, index) in [("", true), ("index", true), ("Unnamed: 0", true), ("ID", true), ("x", false)] {
+        for (name, index) in [
+            ("", true),
+            ("index", true),
+            ("Unnamed: 0", true),
+            ("ID", true),
+            ("Row.names", true),
+            ("rowname", true),
+            ("obs_names", true),
+            ("x", false),
+        ] {
             let text = format!("{name},y\n17,5\n4,6\n");
             assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
             // The name is sufficient to make this line a header.
@@ -726,12 +765,16 @@ mod tests {
             "year,2019,2020\ng1,5,6\ng2,7,2\ng3,1,1\n",
             "zzRNA,101,103,102\nlet7,4,2,3\nmir21,9,9,1\nmir5,0,0,1\n",
             "2019,2020,2021\n5,6,1\n7,2,9\n",
+            "2018.0,2019.0,2020.0\n5,3,4\n1,1,1\n3,3,1\n9,2,1\n",
             "0.5,1.5,2.5,4,8\n5,6,1,0,0\n7,2,9,9,9\n",
         ] {
             let table = detected(text, AUTO);
             assert!(!table.labels.header, "{text:?}");
             assert!(table.ambiguity().is_some_and(|ambiguity| ambiguity.contains("--header yes")), "{text:?}");
         }
+        let few = "250,500,1000,2000\n8.06,50.84,45.83,15.30\n29.73,26.97,39.09,47.32\n5.63,1.70,50.15,25.97\n";
+        let note = detected(few, AUTO).note(&lines_of(few)[0], &lines_of(few)[0]);
+        assert!(note.is_some_and(|note| note.contains("alone rise or fall")));
         for text in ["2019,5,6\n7,8,9\n1,5,2\n", "1,2,3,5,8\n1,2,3,4,9\n5,1,1,1,1\n", "g1,3,4\ng2,5,1\ng3,4,4\n"] {
             assert_eq!(detected(text, AUTO).ambiguity(), None, "{text:?}");
         }
@@ -753,6 +796,11 @@ mod tests {
             "subject,a,b\n1,5,0\n1,3,1\n2,0,2\n2,4,1\n",
             "10101,5,0\n10101,3,1\n10102,0,2\n10102,4,1\n",
             "time,a,b\n0,1,5\n0.5,3,3\n1.0,2,2\n1.5,0,1\n2.0,4,1\n",
+            // Numbers that fall: wave numbers, shifts, depths.
+            "wavenumber,a,b\n3999.64,0.1,0.3\n3997.71,0.2,0.1\n3995.78,0.1,0.2\n",
+            "ppm,a,b\n9.5,0.1,0.3\n9.0,0.2,0.1\n8.5,0.1,0.2\n8.0,0.3,0.2\n",
+            "depth,a,b\n50,3,12\n40,0,31\n30,12,8\n20,22,4\n10,41,0\n",
+            "4000.5,3\n3998.5,9\n3996.5,2\n",
         ] {
             let table = detected(text, AUTO);
             assert!(!table.labels.index_col, "{text:?}");
