@@ -18,6 +18,14 @@ pub fn unit(norm2: f64, entries: f64) -> f64 {
     if norm2 > 0.0 { (0.5 * (norm2 / entries).log2()).round().exp2() } else { 1.0 }
 }
 
+/// The [`unit`] of numbers whose squares may be out of range.
+fn unit_of(numbers: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
+    let largest = numbers.clone().fold(0.0, f64::max);
+    let scale = if largest > 0.0 { largest.log2().round().exp2() } else { 1.0 };
+    let count = numbers.len() as f64;
+    scale * unit(numbers.map(|x| (x / scale).powi(2)).sum(), count)
+}
+
 /// unit^by, within the range of floating-point numbers.
 fn power_of_unit(unit: f64, by: f64) -> f64 {
     unit.powf(by).clamp(f64::MIN_POSITIVE, f64::MAX)
@@ -228,20 +236,15 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
     let total: f64 = sums.iter().sum();
     let mut x = Array2::zeros((block.shape().0, k));
     // Entries, the fixed factor and the row are in units of their own, so that powers neither overflow nor underflow.
-    let unit_of_y = unit(y.iter().map(|y| y.as_f64().powi(2)).sum(), y.len() as f64);
-    let wide = Array2::from_shape_fn((columns, k), |(j, l)| y[j * k + l].as_f64() / unit_of_y);
+    let mut wide = Array2::from_shape_fn((columns, k), |(j, l)| y[j * k + l].as_f64());
+    let unit_of_y = unit_of(wide.iter().copied());
+    wide /= unit_of_y;
     over_rows(&mut x.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
         let (mut last, mut entries) = (vec![T::zero(); k], vec![0.0; columns]);
         for (i, mut x) in (first..).zip(rows.rows_mut()) {
             let x = x.row_major_mut();
-            let (mut sum, mut largest) = (0.0, 0.0);
-            block.for_each_nonzero(i, |_, m| {
-                sum += m.as_f64();
-                largest = f64::max(largest, m.as_f64());
-            });
-            let mut squares = 0.0;
-            block.for_each_nonzero(i, |_, m| squares += (m.as_f64() / largest).powi(2));
-            let unit = unit(squares, columns as f64) * unit(largest * largest, 1.0);
+            block.widen_row(i, 0, &mut entries);
+            let (sum, unit) = (entries.iter().sum::<f64>(), unit_of(entries.iter().copied()));
             let mut update = BetaMultiply::new(beta, k, unit);
             // If all components have the same weight, the fit has the sum of the row.
             x.fill(T::from_f64(if total > 0.0 { sum / total } else { 0.0 }));
@@ -254,7 +257,6 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
                     break;
                 }
             }
-            block.widen_row(i, 0, &mut entries);
             entries.iter_mut().for_each(|m| *m /= unit);
             let unit_of_x = unit / unit_of_y;
             let start: Vec<f64> = x.iter().map(|x| x.as_f64() / unit_of_x).collect();
