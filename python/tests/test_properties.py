@@ -319,7 +319,7 @@ def check_divergence(figures, dense, F, peak, beta, tolerance, about):
     (printed,) = (value for name, value in figures.items() if name.endswith("_divergence"))
     # A share of the usual entry, as docs/guide/algorithms/beta-mu.md says.
     usual = np.sqrt(np.mean(dense**2)) or 1.0
-    least = np.finfo("f4").eps * 2.0 ** (np.round(np.log2(usual) + np.log2(peak)) - np.log2(peak))
+    least = np.finfo(float).eps * 2.0 ** (np.round(np.log2(usual) + np.log2(peak)) - np.log2(peak))
     found, size = divergence(dense, F, beta, least), size_of(dense, beta)
     with np.errstate(over="ignore"):
         unit = np.float64(peak) ** beta
