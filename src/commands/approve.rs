@@ -53,7 +53,9 @@ pub fn approve(args: &ApproveArgs, comm: &Communicator) -> Result<i32> {
     let (proposer, digest) = (signed.signature.site.clone(), signed.digest());
     let proposed = format!("{}Site {proposer} has proposed this, with the digest {digest}.", proposed.text());
     let (Some(by), Some(output), Some(cert), Some(key)) = (&args.by, &args.output, &args.cert, &args.key) else {
-        print_line(&format!("{proposed} Approve it with --as and --output, or refuse it with --refuse as well."))?;
+        print_line(&format!(
+            "{proposed}\nTo approve: --as 'NAME <MAIL>' --output F.json. To refuse: the same with --refuse REASON."
+        ))?;
         return Ok(EXIT_DONE);
     };
     let identity = Identity::read(cert, key, &args.ca, None)?;

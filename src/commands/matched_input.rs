@@ -481,6 +481,11 @@ impl MatchedInput<'_> {
         (m, n, self.k)
     }
 
+    /// For use without the errors of the run: what it changed in the matrix is not warned of.
+    pub fn without_errors(self) -> Self {
+        MatchedInput { of_run: None, ..self }
+    }
+
     /// Prints the notes and warnings on how the matrix is read.
     pub fn print_notes(&self, progress: &mut Progress) {
         progress.notes(&self.header().notes);

@@ -117,7 +117,7 @@ fn only_an_approved_run_is_run() {
     );
     for line in [
         "  Each site needs at least 20 rows.",
-        "  The other sites will see 9 sums over rows in the whole run.",
+        "  The other sites will see 9 vectors (sums over rows) in the whole run.",
         "  All sites but any one of them need at least 90 rows together, or 10 for each entry of a row if that is less.",
         "Sites in the run: any that the hub names; at least 4.",
         "Each site adds to its own 'fednmf join': --approved F.json, --transcript F.jsonl.",
@@ -441,6 +441,18 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
     let why = "protects: allows an epsilon that protects one row of your file, or the whole data of a party, not one column of your \
                file; --transpose decides between row and column";
     assert!(code == Some(2) && stderr.contains(why), "{stderr}");
+    // Names and weights of persons may not leave.
+    std::fs::write(&policy, r#"{"persons": "rows"}"#).unwrap();
+    let (code, told, stderr) = line(RUN);
+    assert!(code == Some(0) && told.contains("  persons: rows of each site's file; they stay there\n"), "{stderr}");
+    for (words, cure) in
+        [(format!("{RUN} --transpose"), "leave --transpose out"), (run.replace("--transpose ", ""), "add --transpose")]
+    {
+        let (code, _, stderr) = line(&words);
+        let why =
+            format!("persons: are the rows of the file, and all sites would get names and figures of each; {cure}");
+        assert!(code == Some(2) && stderr.contains(&why), "{words}: {stderr}");
+    }
     // To look at a proposal needs no key.
     std::fs::write(&policy, r#"{"require": ["suppress-rare"], "min_colluding": 2}"#).unwrap();
     assert_eq!(line(&format!("{RUN} --suppress-rare 3 --colluding 2")).0, Some(0));
@@ -527,6 +539,16 @@ fn a_run_with_an_earlier_budget_than_its_log_is_refused() {
     stage.start_hub("");
     stage.start_sites(words);
     stage.all_well();
+    // What is left is known before anybody approves.
+    let propose = |epsilon: &str| {
+        let own = stage.at("a").display().to_string();
+        let words = words.replace("{site}", &own).replace("--epsilon 1", &format!("--epsilon {epsilon}"));
+        let (words, _) = words.split_once(" --site-log").unwrap();
+        as_site(&stage, "a", &format!("join --propose {own}/{epsilon}.json --input {own}/rows.npy {words}"))
+    };
+    let (code, _, stderr) = propose("3.99");
+    assert!(code == Some(2) && stderr.contains("b.json: 1 earlier run") && stderr.contains("is left for"), "{stderr}");
+    assert_eq!(propose("1").0, Some(0));
     for name in ["b.json", "b.json.key"] {
         std::fs::remove_file(stage.at("a").join(name)).unwrap();
     }
@@ -568,8 +590,13 @@ fn a_site_keeps_a_log_and_a_second_person_releases_results() {
     let (code, _, stderr) = release("Bob<bob@a.org>");
     assert!(code == Some(2) && stderr.contains("f.h5"), "{stderr}");
     std::fs::write(held.join("f.h5"), kept).unwrap();
-    let (code, _, stderr) = release("Bob<bob@a.org>");
+    let (code, told, stderr) = release("Bob<bob@a.org>");
     assert_eq!(code, Some(0), "{stderr}");
+    let (first, rest) = told.split_once(": ").unwrap();
+    assert!(
+        first == "released by Bob<bob@a.org>" && rest.contains("/f.h5, ") && rest.contains(" (noted in "),
+        "{told}"
+    );
     assert!(stage.at("a").join("f.h5").exists() && !held.exists());
     // At another site the second person refuses, and nobody releases the results after that.
     let (held_at_b, log_at_b) = (stage.at("b").join("f.h5.held"), stage.at("b").join("log.jsonl"));

@@ -17,9 +17,10 @@ use fednmf_linalg::random::secret_rng;
 use fednmf_methods::description::Partition;
 use fednmf_methods::shared::dp::BudgetPath;
 use fednmf_privacy::dp::ReleasedAt;
-use fednmf_privacy::{BudgetFile, BudgetKey, BudgetScope, Charge, Covers, Division, Lines, Releases};
+use fednmf_privacy::{BudgetFile, BudgetKey, BudgetScope, Charge, Covers, Division, Lines, NoisePlan, Releases};
 
 use super::plan::Planned;
+use super::spec::Spec;
 
 /// The privacy units that the run's epsilon protects, if the run has a `--budget` file; `cuts` are those of its data.
 pub fn scope(planned: &Planned, comm: &Communicator, cuts: &Cuts) -> Option<BudgetScope> {
@@ -100,6 +101,27 @@ pub fn reserve(
         everyone.agree_on_error(noted)
     }));
     Ok(notes)
+}
+
+/// Refuses a run of one site for which its budget has too little left, as [`reserve`] would; nothing is written. A run that is
+/// resumed has its place already.
+///
+/// # Errors
+/// As [`reserve`].
+pub fn check_left(spec: &Spec, plan: &NoisePlan) -> Result<()> {
+    let dp = spec.method.assumed().groups().dp.filter(|_| !spec.resume);
+    let Some((dp, budget)) = dp.and_then(|dp| dp.budget_path().map(|budget| (dp, budget))) else { return Ok(()) };
+    let Some((epsilon, unit)) = dp.epsilon.given().zip(spec.description().protects()) else { return Ok(()) };
+    let mut file = match budget.limit {
+        Some(limit) if !budget.path.exists() => BudgetFile::new(limit),
+        _ => read(budget.path)?,
+    };
+    let (delta, loss) = (dp.delta, Some(plan.loss_of(plan.releases()).1));
+    let (run, method) = (String::new(), spec.description().name.into());
+    let (ended, killed, resumed, releases) = (false, false, false, Vec::new());
+    let charge = Charge { run, method, epsilon, delta, loss, ended, killed, resumed, releases };
+    let protects = BudgetScope::new(unit.of_input(spec.input.transpose), Covers::OneParty, Division::OwnFiles);
+    file.reserve(charge, &protects).map_err(|e| e.at(format!("--budget {}", budget.path.display()))).map(drop)
 }
 
 /// Withdraws a reservation, and removes a file that has no other.

@@ -95,8 +95,8 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
     }
     // The log has the release before anybody has the results.
     log.add(attributes::now(), Event::Release { by: args.by.clone(), run: Some(held), results })?;
-    for path in hold::take_out(&args.held, keys.as_ref())? {
-        print_line(&path.display().to_string())?;
-    }
+    let files = hold::take_out(&args.held, keys.as_ref())?;
+    let files: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    print_line(&format!("released by {}: {} (noted in {})", args.by, files.join(", "), args.site_log.display()))?;
     Ok(EXIT_DONE)
 }

@@ -133,6 +133,9 @@ fn in_words(path: &Path, entries: &Map<String, Value>) -> String {
             let _ = writeln!(out, "Do not release: {}.", against.join("; "));
         }
     }
+    if let Some(risks) = target["accept_risk"].as_str() {
+        let _ = writeln!(out, "Do not release if nobody agreed to the risks that the run accepted: {risks}.");
+    }
     out
 }
 
@@ -158,12 +161,13 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Map<String, Value>> {
     });
     let others = others.transpose().map_err(|e| e.at("--others"))?;
     let (own, shared) = (own.view(), shared.view());
+    // As they are in the file.
+    let records = if by_columns == factors.run.transpose { "rows" } else { "columns" };
     if by_columns {
-        // As they are in the file.
-        let (of_all, of_site) = if factors.run.transpose { ("columns", "rows") } else { ("rows", "columns") };
+        let of_all = if factors.run.transpose { "columns" } else { "rows" };
         warn(&format!(
             "{}: U has a row for each of the {} {of_all} of your file, and all sites have it. If {of_all} are persons, it is \
-             personal data. The figures are about the {} {of_site} of your file",
+             personal data. The figures are about the {} {records} of your file",
             path.display(),
             shared.nrows(),
             own.nrows()
@@ -191,7 +195,7 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Map<String, Value>> {
         |name: &str| attributes.get("params").and_then(|params| params.get(name)).cloned().unwrap_or(Value::Null);
     all.insert(
         "target".into(),
-        json!({"records": if by_columns { "columns" } else { "rows" }, "model_name": given("algo"), "k": given("k"), "parties": given("parties"), "iterations": given("iterations"),
+        json!({"records": records, "model_name": given("algo"), "k": given("k"), "parties": given("parties"), "iterations": given("iterations"),
                "secure_sum": option("secure_sum"), "dp": option("dp"), "accept_risk": option("accept_risk"),
                "privacy": given("privacy")}),
     );
@@ -274,7 +278,8 @@ fn own_records(
         if factors.run.is_boolean() {
             weights.mapv_inplace(|x| f64::from(u8::from(x > 0.5)));
         }
-        let matched = input.with_factors(factors).match_run(&u, &v, &Communicator::local())?;
+        // The report has no errors, which a run on changed entries would have others of.
+        let matched = input.with_factors(factors).match_run(&u, &v, &Communicator::local())?.without_errors();
         return Ok((records(matched, by_columns, shared.nrows())?, weights));
     }
     let (path, run) = (factors.path.display(), &factors.run);
@@ -398,7 +403,8 @@ mod tests {
                                "rows_per_component": [40, 3], "components_below_threshold": [1]});
         let tested = json!({"AUC": 0.61, "P_HIGHER_AUC": 0.01});
         let mut all = Map::new();
-        all.insert("target".into(), json!({"records": "rows", "model_name": "fnmf", "k": 4, "parties": 3}));
+        let target = json!({"records": "rows", "model_name": "fnmf", "k": 4, "parties": 3, "accept_risk": "few-rows"});
+        all.insert("target".into(), target);
         for (key, figures) in [(STRUCTURE, structure), (MEMBERSHIP, tested), (NEAREST, json!({"AUC": null}))] {
             all.insert(key.into(), attack(key, &json!({}), figures));
         }
@@ -409,6 +415,7 @@ mod tests {
             "  membership by the fit: AUC 0.61; by chance as high with probability 0.01",
             "  membership by the nearest component: not tested; --others names rows that were in nobody's data",
             "Do not release: fewer than 10 rows carry component 1; membership by the fit is guessed better than by chance.",
+            "Do not release if nobody agreed to the risks that the run accepted: few-rows.",
         ] {
             assert!(shown.lines().any(|other| other == line), "{line}: {shown}");
         }

@@ -25,17 +25,17 @@ use fednmf_base::stdout::print_line;
 use fednmf_base::warning::{say, warn};
 use fednmf_comm::{CONTROL, Communicator, watchdog};
 use fednmf_data::memory;
-use fednmf_driver::own_files;
 use fednmf_driver::spec::{Consent, Every, SAMPLE_INPUT, Spec};
+use fednmf_driver::{budget, own_files};
 use fednmf_files::Source;
 use fednmf_files::output::attributes;
 use fednmf_methods::description::Partition;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::shared::dp;
 use fednmf_methods::shared::dp::Expected;
-use fednmf_privacy::Public;
 use fednmf_privacy::sharing::COMPUTING;
 use fednmf_privacy::transcript::Subject;
+use fednmf_privacy::{NoisePlan, Public};
 use fednmf_sites::{Address, Config, Identity, Signed, SiteLog, Sites};
 
 use self::agreement::{Agreement, POLICY, digest_of};
@@ -211,13 +211,19 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     if let Some(path) = &args.propose {
         let (site, hold) = (site()?, Hold::Encrypted);
         let parties = policy.parties();
-        let asks = policy.asks_shape()
-            || parties.is_some() && work.run().is_some_and(|spec| spec.method.assumed().groups().is_noised());
+        let dp = work.run().and_then(|spec| spec.method.assumed().groups().dp);
+        let asks =
+            policy.asks_shape() || dp.is_some_and(|dp| parties.is_some() && dp.is_on() || dp.budget_path().is_some());
         let own = if asks { work.own_shape()? } else { None };
         policy.check(POLICY, &Intended { work: &work, site: &site, own, approved: true, logged: true, hold })?;
-        let warning = work.run().zip(own).zip(parties).and_then(|((spec, own), parties)| too_noisy(spec, own, parties));
-        if let Some(warning) = warning {
-            warn(&warning);
+        if let Some((spec, own)) = work.run().zip(own) {
+            // What a run spends does not depend on their number.
+            if let Some(plan) = planned_noise(spec, own, parties.unwrap_or(2)) {
+                budget::check_left(spec, &plan)?;
+            }
+            if let Some(warning) = parties.and_then(|parties| too_noisy(spec, own, parties)) {
+                warn(&warning);
+            }
         }
         let rules = policy_file.is_some().then_some(policy);
         return propose(&Proposal::of(&work, rules), path, &site, &identity);
@@ -315,14 +321,19 @@ fn in_the_clear(messages: &[Message], method: &dyn ConfiguredMethod) -> Option<S
     })
 }
 
-/// A warning if the noise of a run of `parties` parties will be larger than what they release; `own` is the shape of one.
-fn too_noisy(spec: &Spec, (m, n): (usize, usize), parties: usize) -> Option<String> {
+/// The noise of a run of `parties` parties, if it has any; `own` is the shape of one.
+fn planned_noise(spec: &Spec, own: (usize, usize), parties: usize) -> Option<NoisePlan> {
+    let (m, n) = own;
     let columns = spec.description().partition == Partition::PartyColumns;
     let n = if columns { n * parties } else { n };
     let expected = Expected { m, n, k: spec.k, max_iters: spec.max_iters, parties };
     // What is wrong with the noise, the run itself says.
-    let plan = spec.method.assumed().noise(expected).ok().flatten()?;
-    dp::too_noisy(&plan, parties, (m, spec.k))
+    spec.method.assumed().noise(expected).ok().flatten()
+}
+
+/// A warning if the noise of such a run will be larger than what its parties release.
+fn too_noisy(spec: &Spec, own: (usize, usize), parties: usize) -> Option<String> {
+    dp::too_noisy(&planned_noise(spec, own, parties)?, parties, (own.0, spec.k))
 }
 
 /// Writes a proposal; returns the exit code.

@@ -70,6 +70,23 @@ enum Approval {
     Required,
 }
 
+/// What is a person in the file of a site, as it is before `--transpose`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Persons {
+    Rows,
+    Columns,
+}
+
+impl Persons {
+    fn name(self) -> &'static str {
+        match self {
+            Persons::Rows => "rows",
+            Persons::Columns => "columns",
+        }
+    }
+}
+
 /// The arithmetic of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -114,6 +131,9 @@ pub struct Policy {
     min_rows: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     min_columns: Option<usize>,
+    /// What all sites may not have in common.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    persons: Option<Persons>,
     /// k over the number of own rows; of own columns where parties have columns.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_components_per_row: Option<f64>,
@@ -179,6 +199,8 @@ fn units_text(units: &[BudgetUnit]) -> String {
 struct Facts<'a> {
     name: &'static str,
     partition: Partition,
+    /// What all sites have in common in their files: names, and a factor or sums.
+    common: Persons,
     masked: bool,
     dp: Option<&'a DpParams>,
     /// What epsilon protects.
@@ -199,6 +221,12 @@ struct Facts<'a> {
 impl<'a> Facts<'a> {
     fn of(work: &'a Work) -> Self {
         let Description { name, partition, .. } = *work.description();
+        let transposed = match work {
+            Work::Run(spec) => spec.input.transpose,
+            Work::Joint(joint) => joint.task.transposes(),
+        };
+        let common =
+            if (partition == Partition::PartyColumns) == transposed { Persons::Columns } else { Persons::Rows };
         let spec = match work {
             Work::Run(spec) => spec,
             // Its sums are always masked, and its files are the site's own rows.
@@ -207,6 +235,7 @@ impl<'a> Facts<'a> {
                 return Facts {
                     name,
                     partition,
+                    common,
                     masked: true,
                     dp: None,
                     unit: None,
@@ -235,6 +264,7 @@ impl<'a> Facts<'a> {
         Facts {
             name,
             partition,
+            common,
             masked: groups.secure_sum.is_some_and(|sum| sum.secure_sum),
             dp,
             unit: dp.and(spec.description().protects()).map(|unit| unit.of_input(spec.input.transpose)),
@@ -318,6 +348,7 @@ impl Policy {
             ("sites that may compute on secret shares", all(&self.computing)),
             ("rows of each site", at_least(self.min_rows, "")),
             ("columns of each site", at_least(self.min_columns, "")),
+            ("persons", self.persons.map(|persons| format!("{} of each site's file; they stay there", persons.name()))),
             ("components for each own row", at_most(self.max_components_per_row)),
             ("iterations times components", at_most(self.max_rounds_times_components.map(|most| most as f64))),
             ("epsilon protects", self.protects.as_ref().map(|units| units_text(units))),
@@ -426,6 +457,15 @@ impl Policy {
         }
         if self.approval.is_some() && !run.approved {
             refuse("approval", "requires --approved, the approval of a proposed run by a person".into());
+        }
+        if let Some(persons) = self.persons.filter(|persons| *persons == facts.common) {
+            let transposed = (facts.partition == Partition::PartyColumns) == (persons == Persons::Columns);
+            let cure = if transposed { "leave --transpose out" } else { "add --transpose" };
+            let what = persons.name();
+            refuse(
+                "persons",
+                format!("are the {what} of the file, and all sites would get names and figures of each; {cure}"),
+            );
         }
         if let Some(units) = &self.protects {
             let allowed = || units_text(units);
@@ -684,6 +724,7 @@ mod tests {
             (r#""accept_risk": ["membership"]"#, r#""accept_risk": ["few-rows"]"#),
             (r#""evaluations": false"#, r#""evaluations": true"#),
             (r#""outputs": ["output"]"#, r#""outputs": ["trace"]"#),
+            (r#""persons": "columns""#, r#""persons": "rows""#),
             (r#""min_rows": 21"#, r#""min_rows": 20"#),
             (r#""min_columns": 31"#, r#""min_columns": 30"#),
             (r#""max_components_per_row": 0.29"#, r#""max_components_per_row": 0.3"#),
@@ -703,6 +744,24 @@ mod tests {
         let all = check(&cases.map(|(violated, _)| violated).join(", ")).unwrap();
         assert!(cases.iter().all(|(violated, _)| all.contains(&named(violated))), "{all}");
         assert_eq!(all.lines().count(), 1 + cases.len(), "{all}");
+    }
+
+    /// Names and the shared factor are of the side of the file that is not private.
+    #[test]
+    fn persons_stay_at_their_site() {
+        for (line, common) in [
+            ("fednmf --algo fnmf", "columns"),
+            ("fednmf --algo fnmf --transpose", "rows"),
+            ("fednmf --algo secure-hals", "rows"),
+            ("fednmf --algo secure-hals --transpose", "columns"),
+        ] {
+            let cure = if line.ends_with("--transpose") { "leave --transpose out" } else { "add --transpose" };
+            for persons in ["rows", "columns"] {
+                let refused = check(&format!(r#"{{"persons": "{persons}"}}"#), line);
+                assert_eq!(refused.is_some(), persons == common, "{line}: {persons}");
+                assert!(refused.is_none_or(|why| why.contains(cure)), "{line}: {persons}");
+            }
+        }
     }
 
     #[test]

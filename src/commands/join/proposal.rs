@@ -244,7 +244,7 @@ impl Limits {
                 false => format!("Each site needs at least {hidden} {of}, since its sums are not masked"),
             };
             lines.extend([
-                format!("The other sites will see {vectors} sums over {of} in the whole run."),
+                format!("The other sites will see {vectors} vectors (sums over {of}) in the whole run."),
                 format!("{who}, or {SHARE} for each entry of a {one} if that is less."),
                 format!("This limits one attack on these sums, and does not hide single {of}: docs/privacy/attacks.md has figures."),
             ]);

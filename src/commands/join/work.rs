@@ -36,6 +36,11 @@ pub trait Joint {
     /// The risks that are accepted, with commas between them.
     fn accepted(&self) -> String;
 
+    /// Whether the file of a site is read with `--transpose`.
+    fn transposes(&self) -> bool {
+        false
+    }
+
     /// Rows and columns of the file of a site, after `--transpose`.
     ///
     /// # Errors

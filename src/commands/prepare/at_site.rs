@@ -43,6 +43,10 @@ impl Joint for Preparation {
         all
     }
 
+    fn transposes(&self) -> bool {
+        self.spec.transpose
+    }
+
     fn own_shape(&self) -> Result<(usize, usize)> {
         let spec = InputSpec { own_disk: false, common_columns: false, ..self.spec.clone() };
         let input = data::open(&spec, &Communicator::local())?;
