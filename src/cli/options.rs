@@ -5,6 +5,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction};
 
 use fednmf_base::parameters::Parameter;
+use fednmf_base::words::Word;
 use fednmf_methods::registry;
 
 /// An option of one or more methods.
@@ -28,8 +29,12 @@ impl Meaning {
         self.parameter.help()
     }
 
-    /// The values that are allowed, if they are words.
-    pub fn words(&self) -> Vec<&'static str> {
+    /// The values that are allowed, if they are words, with their meanings.
+    pub fn values(&self) -> Vec<Word> {
+        (self.parameter.words)()
+    }
+
+    fn words(&self) -> Vec<&'static str> {
         words(&self.parameter)
     }
 }

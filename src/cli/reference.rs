@@ -150,8 +150,14 @@ fn links(methods: &[&str]) -> String {
 
 /// The words that an option takes, as a sentence; empty if it takes others.
 fn values(meaning: &options::Meaning) -> String {
-    let words = meaning.words();
-    if words.is_empty() { String::new() } else { format!("Values: `{}`.", words.join("`, `")) }
+    let words: Vec<String> =
+        meaning.values().iter().map(|word| value(word.name, word.help.as_deref().unwrap_or_default())).collect();
+    if words.is_empty() { String::new() } else { format!("Values: {}.", words.join("; ")) }
+}
+
+/// A value with its meaning, if it has one.
+fn value(name: &str, help: &str) -> String {
+    if help.is_empty() { format!("`{name}`") } else { format!("`{name}`: {}", help.trim_end_matches('.')) }
 }
 
 /// `-k, --components K`, or the name of an argument.
@@ -167,10 +173,14 @@ fn typed(arg: &Arg) -> String {
 fn with_values(arg: &Arg) -> String {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let words: Vec<String> = match arg.get_action().takes_values() && !arg.is_hide_possible_values_set() {
-        true => arg.get_possible_values().iter().map(|value| value.get_name().to_string()).collect(),
+        true => arg
+            .get_possible_values()
+            .iter()
+            .map(|word| value(word.get_name(), &word.get_help().map(ToString::to_string).unwrap_or_default()))
+            .collect(),
         false => Vec::new(),
     };
-    if words.is_empty() { help } else { format!("{} Values: `{}`", sentence(&help), words.join("`, `")) }
+    if words.is_empty() { help } else { format!("{} Values: {}", sentence(&help), words.join("; ")) }
 }
 
 /// The text with a full stop.

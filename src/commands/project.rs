@@ -253,6 +253,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         if ignored > 0 {
             about.insert(COLUMNS_IGNORED.into(), ignored.into());
         }
+        let measured = divergence.filter(|(_, x)| x.is_finite());
+        about.extend(measured.map(|(measure, x)| (measure.key().to_string(), x.into())));
         let of_old_rows = comm.agree_on_error(if comm.is_root() { balance(&factors) } else { Ok(None) })?;
         about.extend(of_old_rows.map(|balance| (BALANCE.to_string(), balance.into())));
         if let Some(marks) = &matrix.marks {

@@ -20,6 +20,7 @@ use fednmf_linalg::Real;
 use fednmf_methods::description::MessageSpec;
 use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::federated::rows::fnmf::barycenter::INSIDE;
+use fednmf_methods::metrics;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::shared::dp;
 use fednmf_privacy::Protection;
@@ -395,10 +396,9 @@ fn text_summary(
     let is_binary = !start["params"]["binarize"].is_null();
     let divisor = start["params"]["scale_divisor"].as_f64().filter(|_| !is_binary);
     let scaled = divisor.map_or_else(String::new, |divisor| {
-        format!(
-            "--scale max divided the entries by {divisor}: multiply U V' by it, and all errors but the relative one, for the \
-             units of the input (`fednmf predict` does).\n"
-        )
+        let penalties = end[Measure::Objective.key()].is_number();
+        let note = metrics::note_of_scale(divisor, start["params"]["beta"].as_f64(), penalties);
+        format!("{note} (`fednmf predict` is in these units).\n")
     });
     let block = summary::block(&facts, profile);
     let agreed = planned.spec.consent.profile.as_ref().map_or_else(String::new, |profile| format!("{profile}\n"));

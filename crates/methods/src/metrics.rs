@@ -103,6 +103,21 @@ impl Measure {
     }
 }
 
+/// How factors and errors are brought to the units of the input after `--scale max`. A β-divergence grows with the power β of the
+/// scale; `beta` is that of the one that is measured. An objective with `penalties` has no such factor.
+pub fn note_of_scale(divisor: f64, beta: Option<f64>, penalties: bool) -> String {
+    let divergence = match beta {
+        None | Some(1.0) => String::new(),
+        Some(0.0) => "; the divergence stays as it is".into(),
+        Some(beta) => format!("; the divergence by its power {beta}"),
+    };
+    let objective = if penalties { "; the objective, with its penalties, is of the divided entries only" } else { "" };
+    format!(
+        "--scale max divided the entries by {divisor}: for the units of the input, multiply U V' and all errors but the relative one \
+         by it{divergence}{objective}"
+    )
+}
+
 /// An explanation if the β-divergence of a fit is infinite.
 pub fn note_infinite(beta: f64, divergence: f64) -> Option<&'static str> {
     (divergence == f64::INFINITY).then_some(if beta <= 0.0 {
@@ -234,7 +249,27 @@ pub fn relative(residual2: f64, norm2: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use ndarray::array;
+
     use super::*;
+
+    #[test]
+    fn a_divergence_grows_with_the_power_of_the_scale() {
+        let (x, u, v) = (array![[4.0, 2.0], [1.0, 3.0]], array![[1.0], [2.0]], array![[3.0], [1.0]]);
+        for beta in [0.0, 1.0, 1.5, 3.0] {
+            let of = |scale: f64| {
+                own_divergence(beta, &Block::Dense((&x * scale).into()), &(&u * scale).view(), &v.view(), scale)
+            };
+            assert!((of(8.0) / of(1.0) / 8f64.powf(beta) - 1.0).abs() < 1e-12, "{beta}");
+            let note = note_of_scale(8.0, Some(beta), false);
+            assert_eq!(note.contains(&format!("by its power {beta}")), beta != 0.0 && beta != 1.0, "{note}");
+        }
+        assert!(
+            note_of_scale(8.0, Some(0.0), true)
+                .ends_with("stays as it is; the objective, with its penalties, is of the divided entries only")
+        );
+        assert!(note_of_scale(8.0, None, false).ends_with("by it"));
+    }
 
     #[test]
     fn the_divergence_of_held_out_entries_is_finite_and_scales() {

@@ -94,8 +94,12 @@ impl Lines<'_> {
         svg.line((left, top), (left, floor), INK);
         svg.text(((left + right) / 2.0, height + names - 8.0), Anchor::Middle, 13.0, self.across);
         svg.upright((14.0, (top + floor) / 2.0), 13.0, self.up);
-        for (i, (place, label)) in self.marks.iter().enumerate() {
-            let Some(place) = x.place(*place) else { continue };
+        // Labels stand inwards of their lines, the outer ones above, so that no line crosses a label on its side.
+        let outer_first = |(place, _): &(f64, &String)| if *place > 0.5 { 1.0 + (1.0 - place) } else { *place };
+        let mut marks: Vec<(f64, &String)> =
+            self.marks.iter().filter_map(|(at, label)| Some((x.place(*at)?, label))).collect();
+        marks.sort_by(|a, b| outer_first(a).total_cmp(&outer_first(b)));
+        for (i, (place, label)) in marks.into_iter().enumerate() {
             let (w, h) = (left + place * (right - left), TOP + names + 18.0 * i as f64);
             svg.mark(w, (h + 4.0, floor));
             // The text stays within the drawing.

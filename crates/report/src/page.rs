@@ -9,6 +9,7 @@ use serde_json::Value;
 use fednmf_base::units::{bytes, counted, short, thousands};
 use fednmf_files::output::own_text;
 use fednmf_methods::description::Description;
+use fednmf_methods::metrics;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::registry;
 use fednmf_methods::shared::dp;
@@ -254,13 +255,9 @@ fn units(body: &mut String, histories: &[History]) {
         let params = &history.start["params"];
         if let Some(divisor) = params["scale_divisor"].as_f64().filter(|_| params["binarize"].is_null()) {
             let of = if histories.len() == 1 { String::new() } else { format!("{}: ", history.name) };
-            paragraph(
-                body,
-                &format!(
-                    "{of}--scale max divided the entries by {divisor}, and all errors but the relative one are of these; multiply \
-                     them by it for the units of the input."
-                ),
-            );
+            let penalties = history.evaluations.iter().any(|e| finite(e, Measure::Objective.key()).is_some());
+            let note = metrics::note_of_scale(divisor, params["beta"].as_f64(), penalties);
+            paragraph(body, &format!("{of}{note}."));
         }
     }
 }
@@ -285,6 +282,7 @@ fn comparison(body: &mut String, histories: &[History]) {
     measures.dedup();
     let column = |of: &dyn Fn(&History) -> String| histories.iter().map(of).collect::<Vec<String>>();
     let parties = |history: &History| if is_private(history) { text(&history.start["parties"]) } else { "-".into() };
+    let parameter = |name: &str| column(&|history| text(&history.start["params"][name]));
     let circumstances = [
         ("method", column(&|history| text(&history.start["algo"]))),
         ("data", column(&data_of)),
@@ -292,6 +290,11 @@ fn comparison(body: &mut String, histories: &[History]) {
         ("k", column(&|history| text(&history.start["k"]))),
         ("ranks", column(&|history| text(&history.start["ranks"]))),
         ("parties", column(&parties)),
+        ("seed", column(&|history| text(&history.start["seed"]))),
+        ("init", parameter("init")),
+        ("sweeps", parameter("inner_sweeps")),
+        ("extrapolation", parameter("extrapolation")),
+        ("sketch", parameter("sketch")),
     ];
     let (same, differ): (Vec<_>, Vec<_>) =
         circumstances.into_iter().partition(|(_, values)| values.iter().all(|value| *value == values[0]));
@@ -314,6 +317,11 @@ fn comparison(body: &mut String, histories: &[History]) {
     let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     let rows = (0..histories.len()).map(|i| columns.iter().map(|(_, values)| values[i].clone()).collect());
     table(body, "Runs", &head, rows.collect::<Vec<Vec<String>>>());
+    let of =
+        |history: &History| method(history).map(|method| (method.measure, history.start["params"]["beta"].as_f64()));
+    if histories.iter().any(|other| of(other) != of(&histories[0])) {
+        paragraph(body, "The runs minimise different losses, which no error of this table compares.");
+    }
 }
 
 /// A whole number of an event.

@@ -178,10 +178,10 @@ impl Report<'_> {
         if let Some(streamed) = self.streamed() {
             // --memory is for all ranks of a node.
             let on_node = self.on_node().unwrap_or(*ranks);
+            let least = size(on_node as f64 * streamed);
             let _ = writeln!(
                 out,
-                "          with --memory of at least {} for {} on a node, rows are read from the file in each pass",
-                size(on_node as f64 * streamed),
+                "          with less memory, down to --memory {least} for {} on a node, rows are read from the file in each pass",
                 counted(on_node, "rank", "ranks")
             );
         }

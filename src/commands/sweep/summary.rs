@@ -17,6 +17,7 @@ use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, Stability
 use fednmf_driver::spec::Scale;
 use fednmf_methods::description::Description;
 use fednmf_methods::distributed::hals::Hals;
+use fednmf_methods::metrics;
 use fednmf_methods::metrics::Measure;
 use fednmf_report as report;
 
@@ -102,9 +103,7 @@ impl Summary<'_> {
 
     /// The unit of the errors, if it is not that of the input.
     fn unit(&self) -> Option<String> {
-        self.divisor.map(|divisor| {
-            format!("--scale max divided the entries by {divisor}, and the errors are of these; multiply them by it for the units of the input.")
-        })
+        self.divisor.map(|divisor| format!("{}.", metrics::note_of_scale(divisor, self.sweep.beta(), false)))
     }
 
     /// What the runs factorised, if not the data.
@@ -154,12 +153,25 @@ impl Summary<'_> {
             None => "Whether other starts find the same ones is not known.",
         };
         let count = counted(choice.k, "component", "components");
+        let to_interpret = choice.interpretation.filter(|k| *k != choice.k);
+        let what = if to_interpret.is_some() { "To predict, use" } else { "Use" };
         let advice = match choice.warnings.len() {
-            0 => format!("Use {count}."),
+            0 => format!("{what} {count}."),
             1 => format!("Read the warning above before you use {count}."),
             _ => format!("Read the warnings above before you use {count}."),
         };
-        format!("{advice} {found} The next command computes the final factors:")
+        let consensus = self.consensus.as_ref().map(|consensus| (consensus.k, consensus.file.display()));
+        let interpret = match (to_interpret, &consensus) {
+            (Some(k), Some((_, file))) => format!(" To interpret, take the {k} of {file}."),
+            // A divergence starts anew.
+            (None, Some((k, file))) if *k == choice.k && self.sweep.method(*k).description().keeps_zeros => {
+                return format!(
+                    "{advice} {found} They are in {file}. The next command computes others from a new start, which may differ:"
+                );
+            }
+            _ => String::new(),
+        };
+        format!("{advice} {found}{interpret} The next command computes the final factors:")
     }
 
     /// The run with the recommended k, or without one the sweep to try next.
@@ -360,7 +372,7 @@ impl Summary<'_> {
     fn reproduction(&self) -> report::Section<'static> {
         let came = self.sweep.provenance();
         let text = |key: &str| came[key].as_str().unwrap_or_default();
-        let Description { name, summary, paper, .. } = self.sweep.algo.description();
+        let Description { name, summary, paper, .. } = self.sweep.method(self.sweep.ks[0]).description();
         let typed = came["args"].as_array().map_or(&[][..], Vec::as_slice);
         let words: Vec<String> = typed.iter().skip(1).filter_map(Value::as_str).map(report::quoted).collect();
         let launch = if self.sweep.ranks > 1 { format!("mpirun -n {} ", self.sweep.ranks) } else { String::new() };

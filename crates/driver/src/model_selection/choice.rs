@@ -126,12 +126,20 @@ impl Choice {
     }
 }
 
+/// The only k that was tried, if its components are not stable.
+fn only(point: &Point) -> Option<Chosen<'_>> {
+    let reasons = vec![point.stability.map(|_| point.describe_by_k())?];
+    let (best, warnings) = (point, Vec::new());
+    Some(Chosen { point, reasons, best, warnings, prediction: None, interpretation: None })
+}
+
 /// Chooses among the points, in ascending order of k; `None` if nothing supports a choice. Either all points have an error or none
 /// has. `most` is the largest k that the matrix allows.
 pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     let known: Vec<(&Point, f64, f64)> = points.iter().filter_map(|p| p.heldout.map(|(e, se)| (p, e, se))).collect();
     let chosen = match points {
         _ if !known.is_empty() => by_held_out(&known)?,
+        [point] if !point.is_stable() => only(point)?,
         [first, ..] if first.error().is_nan() => by_stability_alone(points)?,
         _ => by_stability(points)?,
     };
@@ -146,7 +154,7 @@ fn overfitted(point: &Point) -> Option<String> {
     let (median, worst) = (all.get((all.len().max(1) - 1) / 2)?, all.last()?);
     (*worst > FAR * median).then(|| {
         format!(
-            "with k = {}, a run has {:.0} times the held-out error of most runs: held-out entries depend on components that no seen entry \
+            "with k = {}, a run has {:.0} times the held-out error of half of the runs: held-out entries depend on components that no seen entry \
              of their row or column determines; the mean says little; the method bpp, or penalties, avoid it",
             point.k,
             worst / median
@@ -209,7 +217,7 @@ pub(super) struct Chosen<'a> {
 fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     let (what, how) = match points.iter().any(|p| p.drop.is_some()) {
         true => ("spectrum of the matrix", "has"),
-        false => ("loss", "lowers it by"),
+        false => ("smallest loss of the runs", "lowers it by"),
     };
     // The score of an elbow is its strength times the stability of its least stable component.
     let strength = |i: usize| match (points[i].drop, i.checked_sub(1), points.get(i + 1)) {
@@ -453,6 +461,10 @@ mod tests {
         let found = chosen(&fall);
         assert!(found.k == 3 && found.reasons[1].contains("within 2 % of its fall from k = 2"), "{found:?}");
         assert_eq!(choose(&[], 90), None);
+        // Who asks for one k gets its components, with what is known of them.
+        let found = chosen(&[point(6, None, 0.3)]);
+        assert_eq!((found.k, found.interpretation, found.of_consensus()), (6, None, 6), "{found:?}");
+        assert!(found.explanation().contains("not stable") && found.warnings[0].contains("only k = 6"), "{found:?}");
         assert_eq!(choose(&[point(2, None, 0.1), point(3, None, 0.1)], 90), None);
     }
 
