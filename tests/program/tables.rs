@@ -46,6 +46,7 @@ fn missing_entries_are_no_zeros() {
         let summary: Value = serde_json::from_str(&output.stdout).unwrap();
         let numbers = ["nonzeros", "missing", "zero_rows", "zero_cols", "missing_rows", "missing_cols"];
         assert_eq!(numbers.map(|name| summary[name].as_u64().unwrap()), [4, 6, 1, 1, 1, 0], "{summary}");
+        assert_eq!(summary["whole_numbers"], true, "{summary}");
         assert_eq!(["min", "max", "sum"].map(|name| summary[name].as_f64().unwrap()), [0.0, 5.0, 14.0], "{summary}");
         assert!((summary["density"].as_f64().unwrap() - 4.0 / 6.0).abs() < 1e-12, "{summary}");
     }

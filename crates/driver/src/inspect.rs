@@ -36,6 +36,8 @@ pub struct Summary {
     pub density: f64,
     pub min: f64,
     pub max: f64,
+    /// Whether all entries are whole numbers, as counts are.
+    pub whole_numbers: bool,
     pub sum: f64,
     /// ‖M‖_F
     pub norm: f64,
@@ -84,6 +86,9 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         Source::File { path, dataset } if !spec.by_party() => features::types(path, dataset.as_deref()),
         _ => None,
     };
+    let turned = feature_types.as_ref().filter(|(of_rows, _)| *of_rows && !spec.transpose);
+    let turned =
+        turned.map(|_| "the rows are features, as genes are; with --transpose they are the columns".to_string());
     let feature_types = feature_types
         .map(|(_, types)| features::counts(&types).into_iter().map(|(name, n)| (name.to_string(), n as u64)).collect());
     if spec.table.format == TableFormat::Triples && spec.table.repeated == Repeated::Refuse {
@@ -95,7 +100,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
     let (mut loaded, streamed) = streaming::load_any_rows::<f64>(input, counts, Ok(()), comm, progress)?;
     // The number of nonzero and of missing entries in each column; below, in each row.
     let mut cols = [vec![0u64; n], vec![0u64; n]];
-    let mut rows = [0u64; 2];
+    let (mut rows, mut fractions) = ([0u64; 2], [0u64]);
     let mut close_row = |[nonzeros, missing]: [usize; 2]| {
         rows[0] += u64::from(nonzeros == 0 && missing < n);
         rows[1] += u64::from(missing == n);
@@ -105,6 +110,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
             let mut row = [0usize; 2];
             for (j, v) in entries.filter(|(_, v)| *v != 0.0) {
                 let which = usize::from(v.is_nan());
+                fractions[0] += u64::from(v.fract() != 0.0 && which == 0);
                 row[which] += 1;
                 cols[which][j] += 1;
             }
@@ -120,6 +126,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
     })?;
     cols.iter_mut().for_each(|counts| comm.sum(COUNTS, counts));
     comm.sum(COUNTS, &mut rows);
+    comm.sum(COUNTS, &mut fractions);
     let [nonzeros, missing] = &cols;
     let columns =
         |f: &dyn Fn(u64, u64) -> bool| nonzeros.iter().zip(missing).filter(|(a, b)| f(**a, **b)).count() as u64;
@@ -130,13 +137,19 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         format: loaded.header.format,
         labels: loaded.header.labels,
         feature_types,
-        notes: [loaded.header.notes, loaded.header.warnings, stacked.into_iter().chain(streamed).collect()].concat(),
+        notes: [
+            loaded.header.notes,
+            loaded.header.warnings,
+            stacked.into_iter().chain(streamed).chain(turned).collect(),
+        ]
+        .concat(),
         sparse: loaded.header.sparse,
         nonzeros: statistics.nonzeros,
         missing: statistics.missing,
         density: statistics.nonzeros as f64 / (m as f64 * n as f64 - statistics.missing as f64).max(1.0),
         min: statistics.min,
         max: statistics.max,
+        whole_numbers: fractions[0] == 0,
         sum: statistics.sum,
         norm: statistics.norm2.sqrt(),
         zero_rows: rows[0],

@@ -256,6 +256,15 @@ impl CountRules {
         Ok(Transform { cols: self.written.len(), column_names, of_row: Box::new(of_row) })
     }
 
+    /// How many columns too few rows have, in words.
+    pub fn left_out(&self) -> Option<String> {
+        let count = self.all - self.carried.len();
+        (count > 0).then(|| {
+            let all = self.all;
+            format!("{count} of {all} columns are left out, since none or too few rows have entries there (--min-rows-per-column)")
+        })
+    }
+
     /// The number of columns that are written.
     pub fn written(&self) -> usize {
         self.written.len()

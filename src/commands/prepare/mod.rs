@@ -25,6 +25,7 @@ use clap::{Args, ValueEnum};
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
 use fednmf_base::unfinished::Access;
 use fednmf_base::units::parse_bytes;
+use fednmf_base::warning::note;
 use fednmf_comm::Communicator;
 use fednmf_data::{NanRemedy, Sharing};
 use fednmf_driver::progress::Progress;
@@ -250,6 +251,9 @@ impl Preparation {
         } else {
             self.matrices(given, comm)?
         };
+        if let (Rules::Counts(rules), true) = (&rules, comm.reports()) {
+            rules.left_out().iter().for_each(|text| note(text));
+        }
         let transforms = own.iter().map(|(_, matrix)| self.transform(matrix, &rules)).collect::<Result<Vec<_>>>();
         let transforms = comm.agree_on_error(transforms)?;
         // The rows of a party.

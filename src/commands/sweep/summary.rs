@@ -166,7 +166,7 @@ impl Summary<'_> {
             // A divergence starts anew.
             (None, Some((k, file))) if *k == choice.k && self.sweep.method(*k).description().keeps_zeros => {
                 return format!(
-                    "{advice} {found} They are in {file}. The next command computes others from a new start, which may differ:"
+                    "{advice} {found} They are in {file}. The next command computes one more run, which may differ a little:"
                 );
             }
             _ => String::new(),
@@ -375,16 +375,22 @@ impl Summary<'_> {
         let Description { name, summary, paper, .. } = self.sweep.method(self.sweep.ks[0]).description();
         let typed = came["args"].as_array().map_or(&[][..], Vec::as_slice);
         let words: Vec<String> = typed.iter().skip(1).filter_map(Value::as_str).map(report::quoted).collect();
+        let args = self.sweep.args;
+        let seeds = match args.runs {
+            1 => format!("The run of each k has seed {}", args.seed),
+            runs => format!("The runs of each k have the seeds {} to {}", args.seed, args.seed + runs as u64 - 1),
+        };
         let launch = if self.sweep.ranks > 1 { format!("mpirun -n {} ", self.sweep.ranks) } else { String::new() };
         report::Section {
             heading: "Reproduce".to_string(),
             words: format!(
-                "fednmf {} ({}), {} on {}. The same seed gives the same result on any number of ranks. {name}: {summary}. \
-                 Paper to cite: {paper}.",
+                "fednmf {} ({}), {} on {}. {seeds}, and at most {} iterations. The same seed gives the same result on any number of \
+                 ranks. {name}: {summary}. Paper to cite: {paper}.",
                 text("version"),
                 text("git"),
                 text("date"),
                 text("host"),
+                self.sweep.max_iters,
             ),
             head: &[],
             rows: Vec::new(),

@@ -195,7 +195,7 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         Presence::Auto if is_a_row(first, below) => Found::No,
         Presence::Auto if is_mixed(first, labels, below) => Found::Ambiguous("has both numbers and other text"),
         Presence::Auto if is_one_word(first) || is_one_word(labels) => {
-            Found::Ambiguous("has the same word in all fields, as marks of missing entries are")
+            Found::Ambiguous("repeats one word, as marks of missing entries and repeated names do")
         }
         Presence::Auto if are_marks(labels) => Found::Ambiguous("has marks of missing entries, or a date"),
         Presence::Auto if labels.iter().any(|field| is_name(field)) => Found::Yes,

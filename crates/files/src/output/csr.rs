@@ -123,6 +123,9 @@ mod tests {
         let file = ::hdf5::File::open(&path).unwrap();
         assert_eq!(file.dataset("X/data").unwrap().read_raw::<f64>().unwrap(), [1.0, 2.5, 3.0]);
         assert_eq!(file.dataset("X/indices").unwrap().read_raw::<i32>().unwrap(), [0, 3, 1]);
+        // One type for both, of 32 bits, which scikit-learn demands.
+        assert!(["X/indices", "X/indptr"].iter().all(|name| file.dataset(name).unwrap().dtype().unwrap().is::<i32>()));
+        assert_eq!(file.dataset("X/indptr").unwrap().read_raw::<i32>().unwrap(), [0, 2, 2, 3]);
         assert_eq!(file.group("X").unwrap().attr("shape").unwrap().read_raw::<i64>().unwrap(), [3, 4]);
         let names = file.dataset("obs/_index").unwrap().read_raw::<::hdf5::types::VarLenUnicode>().unwrap();
         assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["p", "q", "r"]);

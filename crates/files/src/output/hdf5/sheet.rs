@@ -153,6 +153,7 @@ pub fn write_csr(
     write: &mut dyn FnMut(&mut Push<'_>) -> Result<()>,
 ) -> Result<Part> {
     let writer = Writer::create(path, access)?;
+    let wide = i32::try_from(matrix.entries()).is_err();
     let begin = || -> Outcome<[Dataset; 2]> {
         let file = writer.file();
         label(file, "anndata", "0.1.0")?;
@@ -161,8 +162,16 @@ pub fn write_csr(
         label(&x, "csr_matrix", "0.1.0")?;
         x.new_attr::<i64>().shape(2).create("shape")?.write(&[rows as i64, cols as i64])?;
         let values = x.new_dataset::<f64>().shape(matrix.entries()).create("data")?;
-        let columns = x.new_dataset::<i32>().shape(matrix.entries()).create("indices")?;
-        x.new_dataset::<i64>().shape(matrix.starts.len()).create("indptr")?.write(matrix.starts)?;
+        // SciPy's and scikit-learn's kernels take both in one type, and some in i32 only.
+        let (starts, columns) = (x.new_dataset_builder(), x.new_dataset_builder());
+        let columns = if wide {
+            starts.with_data(matrix.starts).create("indptr")?;
+            columns.empty::<i64>().shape(matrix.entries()).create("indices")?
+        } else {
+            let short: Vec<i32> = matrix.starts.iter().map(|start| *start as i32).collect();
+            starts.with_data(&short).create("indptr")?;
+            columns.empty::<i32>().shape(matrix.entries()).create("indices")?
+        };
         frame(&file.create_group("obs")?, matrix.row_names, rows)?;
         frame(&file.create_group("var")?, matrix.column_names, cols)?;
         ["layers", "obsm", "obsp", "uns", "varm", "varp"]
@@ -176,7 +185,11 @@ pub fn write_csr(
         let place = s![next..next + new_values.len()];
         next += new_values.len();
         let push = || -> Outcome<()> {
-            columns.write_slice(new_columns, place)?;
+            if wide {
+                columns.write_slice(&new_columns.iter().map(|&j| i64::from(j)).collect::<Vec<_>>(), place)?;
+            } else {
+                columns.write_slice(new_columns, place)?;
+            }
             values.write_slice(new_values, place)
         };
         if new_values.is_empty() { Ok(()) } else { push().map_err(|e| writer.failed(e)) }
