@@ -261,7 +261,7 @@ impl CountRules {
         let count = self.all - self.carried.len();
         (count > 0).then(|| {
             let all = self.all;
-            format!("{count} of {all} columns are left out, since none or too few rows have entries there (--min-rows-per-column)")
+            format!("left out: {count} of {all} columns, in which no row or too few have entries (--min-rows-per-column)")
         })
     }
 
