@@ -11,8 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use fednmf::{
-    Beta, Criterion, Error, ErrorKind, FactorScale, JointBatch, JointRows, JointSet, JointStep, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point,
-    ProductKernel, Real, Resample, Search, SearchResult, Start, Surrogate,
+    Beta, Criterion, Error, ErrorKind, FactorScale, JointBatch, JointRows, JointSet, JointStep, KlOnlineState,
+    Majorant, OnlineState, OnlineStep, Options, Point, ProductKernel, Real, Resample, Search, SearchResult, Start,
+    Surrogate,
 };
 
 /// The message of the library as Python's exception.

@@ -463,7 +463,12 @@ fn factors_are_evaluated_and_projected_on_in_passes() {
                 let run = if let Some(out) = out { run.arg("--output").arg(at(out)) } else { run };
                 let done = run.run();
                 assert_eq!(done.code, Some(0), "{command} {name}: {}", done.stderr);
-                assert_eq!(done.stderr.contains("read from the file in each pass"), !more.is_empty(), "{}", done.stderr);
+                assert_eq!(
+                    done.stderr.contains("read from the file in each pass"),
+                    !more.is_empty(),
+                    "{}",
+                    done.stderr
+                );
                 serde_json::from_str(&done.stdout).unwrap()
             };
             for (command, outs) in [("evaluate", [None, None]), ("project", [Some("s.h5"), Some("h.h5")])] {
@@ -605,7 +610,12 @@ fn what_is_made_of_a_matrix_larger_than_the_memory_is_that_of_one_in_memory() {
         let limit = if memory.is_empty() { String::new() } else { format!(" --memory {memory}") };
         let done = fednmf(0, &format!("{line}{limit}")).own_process().run();
         assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
-        assert_eq!(done.stderr.contains("read from the file in each pass"), !memory.is_empty(), "{line}: {}", done.stderr);
+        assert_eq!(
+            done.stderr.contains("read from the file in each pass"),
+            !memory.is_empty(),
+            "{line}: {}",
+            done.stderr
+        );
         done.stdout
     };
     let quantiles = format!("quantile --rules {}", text("rules.json"));
@@ -640,7 +650,12 @@ fn what_is_made_of_a_matrix_larger_than_the_memory_is_that_of_one_in_memory() {
                 let run = fednmf(ranks, "inspect --json").arg(&file);
                 let run = if memory.is_empty() { run } else { run.arg("--memory").arg(memory) };
                 let done = run.run();
-                assert_eq!(done.stderr.contains("read from the file in each pass"), !memory.is_empty(), "{}", done.stderr);
+                assert_eq!(
+                    done.stderr.contains("read from the file in each pass"),
+                    !memory.is_empty(),
+                    "{}",
+                    done.stderr
+                );
                 serde_json::from_str::<Value>(&done.stdout).unwrap()
             });
             assert_eq!(held, streamed, "{name} on {ranks}");

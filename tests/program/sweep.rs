@@ -71,7 +71,10 @@ fn a_sweep_finds_the_planted_k_and_can_be_resumed() {
     assert!(answers.is_some_and(|(a, b)| a.max(b) < page.find("<figure").unwrap()), "{page}");
     assert!(page.contains("id=\"heldout\"") && page.matches(">k = 4: recommended</text>").count() == 3);
     assert!(page.contains("standard error over the runs") && page.contains("id=\"consensus\""));
-    assert!(page.contains("<h2>Reproduce</h2>") && page.contains("mpirun -n 3 fednmf sweep --k 2..7 --runs 4"), "{page}");
+    assert!(
+        page.contains("<h2>Reproduce</h2>") && page.contains("mpirun -n 3 fednmf sweep --k 2..7 --runs 4"),
+        "{page}"
+    );
     assert!(page.contains("Paper to cite: Cichocki") && found["args"][2] == "--k" && found["version"].is_string());
     assert_eq!(found["warnings"].as_array().map(Vec::len), Some(0), "{found:#}");
     assert_eq!(

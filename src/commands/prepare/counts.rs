@@ -261,7 +261,9 @@ impl CountRules {
         let count = self.all - self.carried.len();
         (count > 0).then(|| {
             let all = self.all;
-            format!("left out: {count} of {all} columns, in which no row or too few have entries (--min-rows-per-column)")
+            format!(
+                "left out: {count} of {all} columns, in which no row or too few have entries (--min-rows-per-column)"
+            )
         })
     }
 
