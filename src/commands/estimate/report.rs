@@ -175,7 +175,8 @@ impl Report<'_> {
             let _ = write!(others, "; {} on all ranks", together(*ranks));
         }
         let _ = writeln!(out, "          about {} together with the program{others}", together(1));
-        if let Some(streamed) = self.streamed() {
+        // Panels of a small matrix take more than the matrix.
+        if let Some(streamed) = self.streamed().filter(|streamed| *streamed < self.peak()) {
             // --memory is for all ranks of a node.
             let on_node = self.on_node().unwrap_or(*ranks);
             let least = size(on_node as f64 * streamed);

@@ -76,9 +76,7 @@ impl CnmfDirectory {
                 file.display()
             )));
         }
-        let foreign =
-            |file: &PathBuf| file.exists() && !Matrices::open(file).is_ok_and(|(archive, _)| archive.is_own());
-        match tasks.iter().map(|&task| self.file(task)).find(foreign) {
+        match tasks.iter().map(|&task| self.file(task)).find(|file| is_foreign(file)) {
             Some(file) => Err(Error::input(format!(
                 "--cnmf: {} exists and is not a sweep's, so it is not replaced; prepare another run of cNMF",
                 file.display()
@@ -109,21 +107,19 @@ impl CnmfDirectory {
     /// Naming the first such file.
     pub fn check_programs(&self, ks: &[usize], threshold: f64) -> Result<()> {
         let table = |kind: &str| self.folder.join(format!("{}.{kind}.df.npz", self.name));
-        let foreign = |path: &Path| path.exists() && !Matrices::open(path).is_ok_and(|(archive, _)| archive.is_own());
-        let steps =
-            ks.iter().flat_map(|&k| [merged(k), density_cache(k)]).map(|kind| table(&kind)).find(|path| foreign(path));
+        let steps = ks.iter().flat_map(|&k| [merged(k), density_cache(k)]).map(|kind| table(&kind));
         let results = || {
             let kinds = ks.iter().flat_map(|&k| RESULTS.map(|kind| kind.replace("{}", &label(k, threshold))));
             // A text has no mark, and is written with its archive.
             kinds.map(|kind| (table(&kind), self.above(format!("{}.{kind}.txt", self.name)))).find_map(
-                |(archive, text)| {
-                    let own = || Matrices::open(&archive).is_ok_and(|(archive, _)| archive.is_own());
-                    [archive.clone(), text].into_iter().find(|path| path.exists()).filter(|_| !own())
+                |(archive, text)| match archive.exists() {
+                    true => Some(archive).filter(|archive| is_foreign(archive)),
+                    false => Some(text).filter(|text| text.exists()),
                 },
             )
         };
-        let statistics = || Some(self.statistics()).filter(|path| foreign(path));
-        match steps.or_else(results).or_else(statistics) {
+        let archives = steps.chain([self.statistics()]).find(|path| is_foreign(path));
+        match archives.or_else(results) {
             Some(file) => Err(Error::input(format!(
                 "--cnmf: {} exists and is not a sweep's, so it is not replaced; remove it, or prepare another run of cNMF",
                 file.display()
@@ -202,6 +198,11 @@ impl CnmfDirectory {
     fn above(&self, name: String) -> PathBuf {
         self.folder.with_file_name(name)
     }
+}
+
+/// Whether there is a file that is not an archive as a sweep writes it.
+fn is_foreign(path: &Path) -> bool {
+    path.exists() && !Matrices::open(path).is_ok_and(|(archive, _)| archive.is_own())
 }
 
 /// The results for one k and threshold, `{}`.
