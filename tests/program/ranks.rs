@@ -299,7 +299,7 @@ fn refusals(comm: &Communicator) {
         assert_ne!(start, Start::Random, "{init:?}");
         let task = Task { comm, cuts: &cuts, shape: (m, n), entries, k, sum, norm2, seed: 1 };
         let rows = grid::own_rows(comm, &cuts);
-        let refused = on_grid(start, None, &task, false, data, rows.each_ref()).err().expect("refused");
+        let refused = on_grid(start, None, &task, false, data, rows.each_ref(), [1.0; 2]).err().expect("refused");
         assert_eq!(refused.message, REFUSAL, "{init:?}");
         in_step();
     }

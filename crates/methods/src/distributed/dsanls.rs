@@ -263,7 +263,7 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> SharedResult<Box<dy
     let (mut absence, mut lists) = (None, None);
     if args.missing.any() {
         let separated = Separated::take(&mut data, missing, &args.missing, seed, &comm)?;
-        scale = separated.scale((m, n), k);
+        scale = init::scale(separated.sum((m, n)), (m, n), k);
         norm2 = separated.tally.norm2();
         let Separated { listed, rows, cols, tally } = separated;
         let [(rows, lists_u), (cols, lists_v)] = [rows, cols].map(|(block, lists)| (block.transposed(), lists));
@@ -311,7 +311,7 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> SharedResult<Box<dy
     };
     let mut u = side(block_u, TAGS_U, rows, draws_u, true);
     let mut v = side(block_v, TAGS_V, cols, draws_v, false);
-    let start = init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
+    let start = init::given_or_random(initial, seed, [scale; 2], &comm, [&mut u.factor, &mut v.factor])?;
     if let (Some(MissingInfo { listed, unobserved, .. }), Some(lists)) = (&mut absence, lists) {
         for ((side, lists), count) in [&mut u, &mut v].into_iter().zip(lists).zip(&mut *unobserved) {
             let (picked, shape) = (side.sketch.size(), (side.factor.own.nrows(), side.data.shape().0));

@@ -199,8 +199,9 @@ fn build<T: Real>(args: &Online, problem: Problem<'_, T>) -> SharedResult<Online
     let mut u = FactorSide::of_all_ranks(U, &comm, &data.cuts.rows, k, order);
     let of_v: Vec<_> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
     let mut v = FactorSide::of_all_ranks(V, &comm, &of_v, k, order).with_rhs().with_gathered_if_shared();
-    init::given_or_random(initial, seed, init::scale(data.statistics.sum, (m, n), k), &comm, [&mut u, &mut v])?;
     let penalties = args.regularization.penalties((m, n));
+    let scales = init::random_scales(penalties, data.statistics.sum, (m, n), k, 2.0);
+    init::given_or_random(initial, seed, scales, &comm, [&mut u, &mut v])?;
     Ok(OnlineRun {
         usages: Usages {
             rhs: order.zeros(batches.longest(), k),

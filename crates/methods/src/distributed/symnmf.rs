@@ -287,7 +287,7 @@ fn build<T: Real>(args: &SymNmf, problem: Problem<'_, T>) -> SharedResult<SymNmf
         init::v(seed, &v.factor.own_rows, scale, v.factor.own.view_mut());
         u.factor.own.assign(&v.factor.own);
     } else {
-        init::given_or_random(initial, seed, 0.0, &comm, [&mut u.factor, &mut v.factor])?;
+        init::given_or_random(initial, seed, [0.0; 2], &comm, [&mut u.factor, &mut v.factor])?;
     }
     Ok(SymNmfRun {
         block,

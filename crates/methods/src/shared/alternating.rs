@@ -302,9 +302,10 @@ pub fn build<T: Real>(
     let (pr, pc) = (data.cuts.rows.len(), data.cuts.cols.len());
     let at_once = if dense && step.is_by_row() { rows_in_cache(shape, (pr, pc), k, size_of::<T>()) } else { None };
     let rank_data = rank_data(data.blocks, data.panels, at_once);
-    let (mut rank_data, [mut u, mut v]) =
-        init::on_grid(computed, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref())?;
     let penalties = args.regularization.penalties(shape);
+    let scales = init::random_scales(penalties, sum, shape, k, 2.0);
+    let (mut rank_data, [mut u, mut v]) =
+        init::on_grid(computed, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref(), scales)?;
     if computed != Start::Random && initial.is_none() {
         init::balance(&comm, penalties, 0.5 * norm2, [&mut u, &mut v]);
     }

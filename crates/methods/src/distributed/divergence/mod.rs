@@ -234,6 +234,15 @@ enum Loss {
     Beta(f64, f64),
 }
 
+impl Loss {
+    fn beta(self) -> f64 {
+        match self {
+            Loss::KullbackLeibler => 1.0,
+            Loss::Beta(beta, _) => beta,
+        }
+    }
+}
+
 /// A factorisation whose rows are updated by `R`.
 struct DivergenceNmf<T: Real, R> {
     comm: Communicator,
@@ -299,6 +308,7 @@ fn factorisation<T: Real, R: DivergenceUpdate<T> + Sync>(
     // Only nonzeros have work: dense blocks of few nonzeros are compressed, on all ranks or on none.
     let nonzeros = data.statistics.nonzeros as f64;
     let compresses = loss == Loss::KullbackLeibler && !sparse && nonzeros <= COMPRESSED * m as f64 * n as f64;
+    let penalties = regularization.penalties((m, n));
     match initial {
         // A checkpoint replaces the start.
         None if start != Start::Random && !resuming => {
@@ -314,8 +324,8 @@ fn factorisation<T: Real, R: DivergenceUpdate<T> + Sync>(
             }
         }
         _ => {
-            let scale = init::scale(data.statistics.sum, (m, n), k);
-            init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
+            let scales = init::random_scales(penalties, data.statistics.sum, (m, n), k, loss.beta());
+            init::given_or_random(initial, seed, scales, &comm, [&mut u.factor, &mut v.factor])?;
         }
     }
     if compresses {
@@ -324,7 +334,6 @@ fn factorisation<T: Real, R: DivergenceUpdate<T> + Sync>(
             side.block = block.sparsified();
         }
     }
-    let penalties = regularization.penalties((m, n));
     if start != Start::Random && initial.is_none() && !resuming {
         init::balance(&comm, penalties, data.statistics.sum, [&mut u.factor.own, &mut v.factor.own]);
     }
@@ -342,11 +351,12 @@ fn from_data<T: Real>(
     u: &mut DivergenceSide<T>,
     v: &mut FactorSide<T>,
 ) -> SharedResult<()> {
-    let Task { comm, cuts, shape: (_, n), k, .. } = *task;
+    let Task { comm, cuts, shape: (m, n), k, sum, .. } = *task;
     let rows = grid::own_rows(comm, cuts);
     let block = std::mem::replace(&mut u.block, Block::Dense(Array2::zeros((0, 0)).into()));
-    let (data, [start_u, start_v]) =
-        init::on_grid(start, None, task, true, rank_data(vec![block], None, None), rows.each_ref())?;
+    let data = rank_data(vec![block], None, None);
+    let scales = [init::scale(sum, (m, n), k); 2];
+    let (data, [start_u, start_v]) = init::on_grid(start, None, task, true, data, rows.each_ref(), scales)?;
     u.block = data.into_block().expect("the data are in memory");
     u.factor.own.assign(&start_u);
     // The grid distributes the rows of V evenly; the update distributes them by the number of entries in their columns.

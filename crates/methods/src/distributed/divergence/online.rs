@@ -216,14 +216,16 @@ fn build<T: Real>(args: &KlOnline, problem: Problem<'_, T>) -> SharedResult<KlOn
     let tags = FactorTags { rhs: RATIOS, ..V };
     let mut u = FactorSide::of_all_ranks(U, &comm, &data.cuts.rows, k, Order::RowMajor);
     let mut v = FactorSide::of_all_ranks(tags, &comm, &of_v, k, Order::RowMajor).with_rhs().with_gathered_if_shared();
-    init::given_or_random(initial, seed, init::scale(data.statistics.sum, (m, n), k), &comm, [&mut u, &mut v])?;
+    let penalties = args.regularization.penalties((m, n));
+    let scales = init::random_scales(penalties, data.statistics.sum, (m, n), k, 1.0);
+    init::given_or_random(initial, seed, scales, &comm, [&mut u, &mut v])?;
     Ok(KlOnlineRun {
         solvers: PerThread::new(KlSweeps::new(k, 1)),
         majorant: Majorant::new(v.own.nrows(), k),
         ratios: Array2::zeros((n, k)),
         sums: [(); 3].map(|()| vec![0.0; k]),
         forget: args.forget_factor,
-        penalties: args.regularization.penalties((m, n)),
+        penalties,
         // Given rows of U are those of the given V.
         settled: initial.is_some(),
         start: if initial.is_some() { Start::Given } else { Start::Random },

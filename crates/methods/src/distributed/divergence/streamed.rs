@@ -143,7 +143,9 @@ pub fn build<T: Real>(
     let side_v =
         || FactorSide::of_all_ranks(tags, &comm, &of_v, k, Order::RowMajor).with_rhs().with_gathered_if_shared();
     let mut v = side_v();
-    init::given_or_random(initial, seed, init::scale(data.statistics.sum, (m, n), k), &comm, [&mut u, &mut v])?;
+    let penalties = args.regularization.penalties((m, n));
+    let scales = init::random_scales(penalties, data.statistics.sum, (m, n), k, 1.0);
+    init::given_or_random(initial, seed, scales, &comm, [&mut u, &mut v])?;
     let extrapolating = (extrapolation == Extrapolation::Restart).then(|| {
         let mut last = side_v();
         last.own.assign(&v.own);
@@ -163,7 +165,7 @@ pub fn build<T: Real>(
         ratios: Array2::zeros((n, k)),
         sums: vec![0.0; k],
         wide: vec![0.0; k],
-        penalties: args.regularization.penalties((m, n)),
+        penalties,
         norm2: data.statistics.norm2,
         start: if initial.is_some() { Start::Given } else { Start::Random },
         iteration: 0,

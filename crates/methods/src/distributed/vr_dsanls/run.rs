@@ -131,7 +131,7 @@ impl<T: Real> VrDsanlsRun<T> {
         let tags_v = SampleTags { scores: SCORES_V, rows: CHANGE_V };
         let mut u = side(block_u, &data.cuts.rows, plan.draws[1], false, tags_u);
         let mut v = side(block_v, &data.cuts.cols, plan.draws[0], true, tags_v);
-        let start = init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
+        let start = init::given_or_random(initial, seed, [scale; 2], &comm, [&mut u.factor, &mut v.factor])?;
         Ok(VrDsanlsRun {
             seed,
             u,

@@ -61,8 +61,6 @@ const SPARSE_FLOP: f64 = 4.0;
 const BUDGET: f64 = 6.0;
 const MIN_COMPRESSED: usize = 5;
 const MAX_COMPRESSED: usize = 20;
-/// Maximum cost of NNDSVD, in iterations with the whole data: it rarely saves more.
-const WORTH: f64 = 5.0;
 /// A sample has this many lines (rows or columns) per component, and at least one in `ONE_OF` of all. A long matrix can
 /// afford more lines for the same work compared with one iteration.
 const LINES: usize = 20;
@@ -170,7 +168,7 @@ impl Start {
                     Start::Sampled(sample)
                 } else if !sparse && MAX_COMPRESSED as f64 * compressed_flops(BASIS, sizes) <= BUDGET * whole {
                     Start::Compressed { effort: BASIS, iterations: MAX_COMPRESSED }
-                } else if vectors.flops(sizes, false) <= WORTH * whole {
+                } else if k > 1 {
                     vectors
                 } else {
                     Start::Random
@@ -263,6 +261,9 @@ mod tests {
         assert_eq!(chosen((3_430, 6_906), Some(353_160), 20), "nndsvd");
         assert_eq!(chosen((100_000, 20_000), Some(4_000_000), 40), "nndsvd");
         assert_eq!(chosen((60_000, 784), None, 3), "sampled");
+        assert_eq!(chosen((100_000, 2_000), Some(4_000_000), 2), "nndsvd");
+        assert_eq!(chosen((10, 10), None, 3), "nndsvd");
+        assert_eq!(chosen((60, 40), Some(100), 1), "random");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-pub use balance::balance;
+pub use balance::{balance, random_scales};
 pub use choice::{Start, Zeros};
 pub use low_rank::Task;
 pub use sampled::{Sample, draw};
@@ -116,7 +116,7 @@ pub type DataAndFactors<T> = (Box<dyn RankData<T>>, [Array2<T>; 2]);
 
 /// Computes the own rows of both factors of an m × n matrix from this rank's data, and returns the data too. With
 /// `positive`, no entry is zero, because multiplicative updates keep zeros: zeros are replaced by [`FLOOR`] times that entry, or
-/// by what the start specifies. Factors scale with the root of the data. Collective.
+/// by what the start specifies. Factors scale with the root of the data; random ones have the given scales. Collective.
 ///
 /// # Errors
 /// On all ranks, if the given factors cannot be used, or the singular vectors cannot be computed.
@@ -127,6 +127,7 @@ pub fn on_grid<T: Real>(
     positive: bool,
     data: Box<dyn RankData<T>>,
     rows: [&Range<usize>; 2],
+    [scale_u, scale_v]: [f64; 2],
 ) -> SharedResult<DataAndFactors<T>> {
     let Task { comm, shape, k, sum, .. } = *task;
     let order = data.order();
@@ -140,9 +141,8 @@ pub fn on_grid<T: Real>(
     match start {
         Start::Random => {
             let [mut start_u, mut start_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
-            let scale = scale(sum, shape, k);
-            u(task.seed, rows[0], scale, start_u.view_mut());
-            v(task.seed, rows[1], scale, start_v.view_mut());
+            u(task.seed, rows[0], scale_u, start_u.view_mut());
+            v(task.seed, rows[1], scale_v, start_v.view_mut());
             Ok((data, [start_u, start_v]))
         }
         Start::Given => {
@@ -181,20 +181,20 @@ pub fn on_grid<T: Real>(
     }
 }
 
-/// Fills the own rows of U and V from the given start, or else with random numbers of this [`scale`]; returns which. Collective.
+/// Fills the own rows of U and V from the given start, or else with random numbers of these scales; returns which. Collective.
 ///
 /// # Errors
 /// On all ranks, if the given start cannot be read or is not valid.
 pub fn given_or_random<T: Real>(
     initial: Option<&dyn ReadRows<T>>,
     seed: u64,
-    scale: f64,
+    [scale_u, scale_v]: [f64; 2],
     comm: &Communicator,
     [side_u, side_v]: [&mut FactorSide<T>; 2],
 ) -> SharedResult<Start> {
     let Some(initial) = initial else {
-        u(seed, &side_u.own_rows, scale, side_u.own.view_mut());
-        v(seed, &side_v.own_rows, scale, side_v.own.view_mut());
+        u(seed, &side_u.own_rows, scale_u, side_u.own.view_mut());
+        v(seed, &side_v.own_rows, scale_v, side_v.own.view_mut());
         return Ok(Start::Random);
     };
     let rows = [&side_u.own_rows, &side_v.own_rows];

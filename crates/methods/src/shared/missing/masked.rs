@@ -72,7 +72,9 @@ pub fn build<T: Real>(
     let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let separated = Separated::take(&mut data, missing, args, seed, &comm)?;
-    let scale = separated.scale((m, n), k);
+    let penalties = regularization.penalties((m, n));
+    let beta = if kind.is_divergence() { 1.0 } else { 2.0 };
+    let scales = init::random_scales(penalties, separated.sum((m, n)), (m, n), k, beta);
     let Separated { listed, rows, cols, tally } = separated;
 
     let products = listed == Listed::Missing && !kind.is_divergence();
@@ -87,7 +89,7 @@ pub fn build<T: Real>(
     };
     let mut u = build(U, rows, &data.cuts.rows)?;
     let mut v = build(V, cols, &data.cuts.cols)?;
-    let start = init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
+    let start = init::given_or_random(initial, seed, scales, &comm, [&mut u.factor, &mut v.factor])?;
     let mut unobserved = [
         u.lists.clear_unobserved(listed, n, &mut u.factor.own),
         v.lists.clear_unobserved(listed, m, &mut v.factor.own),
@@ -98,7 +100,7 @@ pub fn build<T: Real>(
     Ok(Box::new(Masked {
         comm,
         kind,
-        penalties: regularization.penalties((m, n)),
+        penalties,
         start,
         listed,
         u,

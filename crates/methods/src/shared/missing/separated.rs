@@ -16,7 +16,6 @@ use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::Missing;
 use crate::shared::blocks_of_own_lines;
-use crate::shared::init;
 
 /// The data of a rank, with lists of its observed or missing entries.
 pub struct Separated<T: Real> {
@@ -133,10 +132,10 @@ impl<T: Real> Separated<T> {
         Ok(Separated { listed, rows, cols, tally })
     }
 
-    /// The scale of a random start for an m × n matrix and k components, from the observed entries.
-    pub fn scale(&self, (m, n): (usize, usize), k: usize) -> f64 {
+    /// The sum of an m × n matrix whose entries have the mean of the observed ones.
+    pub fn sum(&self, (m, n): (usize, usize)) -> f64 {
         let Tally { sum, observed, .. } = self.tally;
-        init::scale(sum / observed * m as f64 * n as f64, (m, n), k)
+        sum / observed * m as f64 * n as f64
     }
 }
 
