@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView1, Axis};
 use serde_json::json;
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
@@ -25,7 +25,7 @@ use super::factor_rows::{FactorRows, Scale, Side};
 pub enum Ranking {
     /// By their weight in the component
     Weight,
-    /// By their weight times its share of their weights in all components
+    /// By their weight times its share of their weights in all components, both of components with sum 1
     Specific,
     /// Those with their largest weight in this component, by how much they belong to few components alone
     Marker,
@@ -42,8 +42,8 @@ pub struct TopArgs {
     /// What is listed: columns of the matrix, which are the rows of V, or its rows
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Side::Columns)]
     pub of: Side,
-    /// How they are ranked. weight. specific: by the weight times its share of the weights in all components, for genes and words.
-    /// marker: by the feature score of Kim and Park (2007), which small weights can have too
+    /// How they are ranked. weight. specific: by the weight times its share of the weights in all components, both of components
+    /// with sum 1, for genes and words. marker: by the feature score of Kim and Park (2007), which small weights can have too
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Ranking::Weight, hide_possible_values = true)]
     pub by: Ranking,
     /// Names instead of those in the file: one a line (FILE:2: its second column, between tabs)
@@ -127,26 +127,28 @@ fn feature_score(weights: impl Iterator<Item = f64> + Clone) -> f64 {
 /// The top rows of each component of a factor whose components have norm 1.
 fn ranked(weights: &Array2<f64>, by: Ranking, count: usize) -> Vec<Vec<Top>> {
     let scores: Vec<f64> = weights.rows().into_iter().map(|row| feature_score(row.iter().copied())).collect();
-    let sums: Vec<f64> = weights.rows().into_iter().map(|row| row.sum()).collect();
+    // Of components with sum 1, so that the scale of a component does not count.
+    let shares = weights / &weights.sum_axis(Axis(0)).mapv(|sum| if sum > 0.0 { sum } else { 1.0 });
+    let sums = shares.sum_axis(Axis(1));
     let largest: Vec<f64> = weights.rows().into_iter().map(|row| row.fold(0.0, |most: f64, w| most.max(*w))).collect();
-    let key = |top: &Top| match by {
+    let key = |top: &Top, component: usize| match by {
         Ranking::Weight => [top.weight, top.score],
-        Ranking::Specific => [top.weight * (top.weight / sums[top.row]), top.score],
+        Ranking::Specific => [shares[[top.row, component]].powi(2) / sums[top.row], top.score],
         Ranking::Marker => [top.score, top.weight],
     };
-    let list = |column: ndarray::ArrayView1<'_, f64>| {
+    let list = |(component, column): (usize, ArrayView1<'_, f64>)| {
         let listed = |row: &usize| column[*row] > 0.0 && (by != Ranking::Marker || column[*row] == largest[*row]);
         let mut all: Vec<Top> =
             (0..column.len()).filter(listed).map(|row| Top { row, weight: column[row], score: scores[row] }).collect();
         let falling = |a: &Top, b: &Top| {
-            let ([a_first, a_second], [b_first, b_second]) = (key(a), key(b));
+            let ([a_first, a_second], [b_first, b_second]) = (key(a, component), key(b, component));
             b_first.total_cmp(&a_first).then(b_second.total_cmp(&a_second)).then(a.row.cmp(&b.row))
         };
         all.sort_by(falling);
         all.truncate(count);
         all
     };
-    weights.columns().into_iter().map(list).collect()
+    weights.columns().into_iter().enumerate().map(list).collect()
 }
 
 fn table(lists: &[Vec<Top>], rows: &FactorRows) -> String {
@@ -207,7 +209,12 @@ mod tests {
         };
         assert_eq!(rows(Ranking::Weight, 2), [[0, 1], [0, 2]]);
         assert_eq!(rows(Ranking::Marker, 9), [vec![1, 0], vec![2]]);
-        // 0.9² / 1.7, 0.3 and 0.1² / 0.6; 0.8² / 1.7 and 0.5² / 0.6.
+        // The sums are 1.3: 0.9² / 1.7, 0.3 and 0.1² / 0.6; 0.8² / 1.7 and 0.5² / 0.6, over 1.3.
         assert_eq!(rows(Ranking::Specific, 9), [vec![0, 1, 2], vec![2, 0]]);
+        // Another scale of a component changes nothing.
+        let scaled = &weights * &array![[1.0, 0.01]];
+        let of =
+            |weights| ranked(weights, Ranking::Specific, 9).iter().flatten().map(|top| top.row).collect::<Vec<_>>();
+        assert_eq!(of(&scaled), of(&weights));
     }
 }

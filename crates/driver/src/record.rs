@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use fednmf_base::words::Words as _;
 use fednmf_methods::decision::Decision;
 use fednmf_methods::shared::alternating::Factor;
+use fednmf_methods::shared::extrapolation::Extrapolation;
 use fednmf_methods::shared::init::{Sample, Start};
 use fednmf_methods::shared::missing::Listed;
 
@@ -39,6 +40,7 @@ pub fn fields(decision: &Decision) -> Vec<(&'static str, Value)> {
     let one = |name, value| vec![(name, value)];
     match *decision {
         Decision::Start(start) => of_start(start),
+        Decision::Extrapolated => one("extrapolation", Extrapolation::Restart.name().into()),
         Decision::StartOfV(start) => one("start", start.name().into()),
         Decision::Grid(rows, columns) => one("grid", format!("{rows}x{columns}").into()),
         Decision::Exchange(factor, how) => one(of(factor, ["exchange_u", "exchange_v"]), how.name().into()),

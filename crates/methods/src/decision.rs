@@ -13,6 +13,8 @@ use crate::shared::sketched_step::Sketching;
 pub enum Decision {
     /// How the factors start.
     Start(Start),
+    /// Updates start at extrapolated rows.
+    Extrapolated,
     /// The start of the parties' V.
     StartOfV(StartOfV),
     /// Rows and columns of the grid of ranks.

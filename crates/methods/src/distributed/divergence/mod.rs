@@ -587,6 +587,7 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
     }
 
     fn decisions(&self) -> Vec<Decision> {
-        vec![Decision::Start(self.start)]
+        let extrapolated = self.extrapolates.then_some(Decision::Extrapolated);
+        std::iter::once(Decision::Start(self.start)).chain(extrapolated).collect()
     }
 }

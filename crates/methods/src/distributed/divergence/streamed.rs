@@ -319,6 +319,7 @@ impl<T: Real> Algorithm<T> for Streamed<T> {
 
     fn decisions(&self) -> Vec<Decision> {
         let streamed = Decision::Streamed { panels: self.panels.count(), rows: self.panels.rows() };
-        vec![Decision::Start(self.start), streamed]
+        let extrapolated = self.extrapolating.as_ref().map(|_| Decision::Extrapolated);
+        [Decision::Start(self.start), streamed].into_iter().chain(extrapolated).collect()
     }
 }
