@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _annotated, _features
 from ._choose_k import KChoice
+from ._cnmf import Programs
 
 __all__ = ["choose_k", "consensus", "embedding", "images", "top_features", "usage"]
 
@@ -21,8 +22,8 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
 
     Parameters
     ----------
-    result : KChoice or AnnData
-        Of `fednmf.tl.choose_k`; of AnnData ``uns["nmf_choose_k"]``.
+    result : KChoice, AnnData or dict of int to Programs
+        Of `fednmf.tl.choose_k`; of AnnData ``uns["nmf_choose_k"]``; of `fednmf.tl.cnmf`, with its silhouette and prediction error.
     axes : two matplotlib Axes or None
         For error and stability; None: new ones, side by side.
 
@@ -44,11 +45,22 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
         stored = result.uns["nmf_choose_k"]
         answers = [stored.get(name) for name in ("recommended", "for_prediction", "for_interpretation")]
         result = KChoice(stored["table"], *answers, [], [], None, {})
-    if not isinstance(result, KChoice):
-        raise TypeError(f"result is a {type(result).__name__}: give what fednmf.tl.choose_k returned, or an AnnData that it has seen")
+    of_cnmf = isinstance(result, dict) and bool(result) and all(isinstance(of, Programs) for of in result.values())
+    if not of_cnmf and not isinstance(result, KChoice):
+        raise TypeError(
+            f"result is a {type(result).__name__}: give what fednmf.tl.choose_k or fednmf.tl.cnmf returned, or an AnnData that "
+            "choose_k has seen"
+        )
     if axes is None:
         _, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     error, stability = axes
+    if of_cnmf:
+        ks = sorted(result)
+        for ax, name in [(error, "prediction_error"), (stability, "silhouette")]:
+            ax.plot(ks, [getattr(result[k], name) for k in ks], "o-")
+            ax.set_ylabel(name.replace("_", " "))
+            _components(ax)
+        return np.array([error, stability])
     ks = result.column("k")
     by_divergence = not np.isnan(result.column("divergence")).all()
     heldout = result.column("heldout")
@@ -70,14 +82,19 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
         stability.plot(ks, result.column(name), "o-", label=label)
     stability.set_ylabel("stability over the runs")
     for ax in (error, stability):
-        ax.set_xlabel("components")
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        _components(ax)
         if result.recommended is not None:
             ax.axvline(result.recommended, color="0.6", linestyle="--", label=f"recommended: {result.recommended}")
         if result.for_interpretation not in (None, result.recommended):
             ax.axvline(result.for_interpretation, color="0.6", linestyle=":", label=f"to interpret: {result.for_interpretation}")
         ax.legend(framealpha=0.5)
     return np.array([error, stability])
+
+
+def _components(ax: Any) -> None:
+    """The axis of the number of components."""
+    ax.set_xlabel("components")
+    ax.xaxis.get_major_locator().set_params(integer=True)
 
 
 def top_features(

@@ -161,8 +161,18 @@ def test_maps_have_the_names_of_scanpy_too():
     fednmf.tl.nmf(adata, n_components=3, max_iter=50)
     adata.obsm["X_umap"] = rng.random((60, 2))
     assert len(fednmf.pl.embedding(adata, basis="umap")) == 3
-    with pytest.raises(TypeError, match="what fednmf.tl.choose_k returned"):
+    with pytest.raises(TypeError, match="what fednmf.tl.choose_k or fednmf.tl.cnmf returned"):
         fednmf.pl.choose_k({3: None})
+
+
+def test_the_choice_of_cnmf_has_the_curves_of_its_plot():
+    pytest.importorskip("matplotlib").use("Agg")
+    from fednmf._cnmf import Programs
+
+    found = {k: Programs(None, None, None, None, None, silhouette=1 / k, prediction_error=10.0 * k) for k in (5, 3, 4)}
+    error, stability = fednmf.pl.choose_k(found)
+    assert error.lines[0].get_xydata().tolist() == [[3, 30], [4, 40], [5, 50]]
+    assert stability.lines[0].get_ydata().tolist() == [1 / 3, 1 / 4, 1 / 5]
 
 
 def test_groups_keep_the_order_of_their_categories(fitted):

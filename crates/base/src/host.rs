@@ -6,6 +6,12 @@ pub fn name() -> Option<String> {
     name.map(|name| name.trim().to_string()).filter(|name| !name.is_empty())
 }
 
+/// The number of its cores, of which a process may be allowed fewer; `None` if unknown.
+pub fn cores() -> Option<usize> {
+    let all = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    Some(all.lines().filter(|line| line.starts_with("processor")).count()).filter(|count| *count > 0)
+}
+
 /// The vendor of its processor in the processor's spelling (GenuineIntel, AuthenticAMD); `None` if unknown.
 pub fn processor_vendor() -> Option<String> {
     let all = std::fs::read_to_string("/proc/cpuinfo").ok()?;

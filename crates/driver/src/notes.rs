@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use fednmf_base::host;
 use fednmf_base::units::{about, counted};
 use fednmf_files::output::view::file_of;
 use fednmf_methods::Forecast;
@@ -73,11 +74,15 @@ pub fn of_plan(planned: &Planned, progress: &mut Progress) {
 pub fn too_few_cores(threads: usize) -> Option<String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (threads > cores).then(|| {
-        format!(
-            "--threads {threads}: this rank may run on {} only; start it with mpirun --bind-to none, or srun \
-             --cpus-per-task {threads}",
-            counted(cores, "core", "cores")
-        )
+        let has = |cores: usize| counted(cores, "core", "cores");
+        match host::cores().filter(|of_machine| *of_machine < threads) {
+            Some(all) => format!("--threads {threads}: this machine has {} only; more threads share them", has(all)),
+            None => format!(
+                "--threads {threads}: this rank may run on {} only; start it with mpirun --bind-to none, or srun \
+                 --cpus-per-task {threads}",
+                has(cores)
+            ),
+        }
     })
 }
 
