@@ -97,11 +97,25 @@ impl Communicator {
 
     /// All-gather of parts of unequal length: `out` becomes the concatenation of every rank's `local`.
     pub fn all_gather<T: Element>(&self, tag: MessageTag, local: &[T], parts: &Parts, out: &mut [T]) {
+        self.gather_of_hosted(tag, 1, local, parts, out);
+    }
+
+    /// As [`Communicator::all_gather`]; `local` holds what the `hosted` parties send, and each of them receives all.
+    pub fn gather_of_hosted<T: Element>(
+        &self,
+        tag: MessageTag,
+        hosted: usize,
+        local: &[T],
+        parts: &Parts,
+        out: &mut [T],
+    ) {
         assert!(parts.ranges.len() == self.size() && local.len() == parts.ranges[self.rank()].len());
         self.sends(tag, local);
         let short = out.len() <= self.inner.chunk;
         let messages = if short { 1 } else { parts.ranges.iter().map(|p| self.pieces(p.len())).sum() };
-        self.timed(tag, self.volume::<T>(local.len() + out.len(), messages), || {
+        let volume = self.volume::<T>(local.len() + out.len(), messages);
+        let volume = Volume { party: size_of_val(local) + hosted * size_of_val(out), ..volume };
+        self.timed(tag, volume, || {
             if short {
                 let (local, out) = (Buffer::new(local), BufferMut::new(out));
                 return self.transport().all_gather(local, &parts.counts, &parts.offsets, out);

@@ -207,14 +207,14 @@ impl PartyCommunicator {
         self.ranks.sum_of_hosted(tag.under(protection), hosted, total.words_mut(WIRE));
     }
 
-    /// Gathers the public keys of all parties.
-    pub fn gather_keys(&self, tag: ControlTag, own: &PublicKeys<u8>, parts: &Parts, all: &mut [u8]) {
-        self.ranks.all_gather(tag.recorded(), own.as_slice(), parts, all);
+    /// Gathers the public keys of all parties; each of the `hosted` ones receives all.
+    pub fn gather_keys(&self, tag: ControlTag, hosted: usize, own: &PublicKeys<u8>, parts: &Parts, all: &mut [u8]) {
+        self.ranks.gather_of_hosted(tag.recorded(), hosted, own.as_slice(), parts, all);
     }
 
-    /// Gathers the shares that unmask a sum.
-    pub fn gather_unmasking(&self, tag: ControlTag, own: &UnmaskShares, parts: &Parts, all: &mut [u64]) {
-        self.ranks.all_gather(tag.recorded(), own.words(), parts, all);
+    /// Gathers the shares that unmask a sum; each of the `hosted` parties receives all.
+    pub fn gather_unmasking(&self, tag: ControlTag, hosted: usize, own: &UnmaskShares, parts: &Parts, all: &mut [u64]) {
+        self.ranks.gather_of_hosted(tag.recorded(), hosted, own.words(), parts, all);
     }
 
     /// Sends the encrypted shares of secrets to the ranks of their receivers; `receive[r]` bytes come from rank r. The
@@ -229,14 +229,21 @@ impl PartyCommunicator {
         self.ranks.between_parties(tag.under(Protection::Encrypted), party_bytes, send.by_rank(), receive)
     }
 
-    /// Gathers values that parties send in the clear.
-    pub fn gather<T: Element>(&self, tag: MessageTag, own: Declared<'_, T>, parts: &Parts, all: &mut [T]) {
-        self.ranks.all_gather(tag, own.0, parts, all);
+    /// Gathers values that parties send in the clear; each of the `hosted` ones receives all.
+    pub fn gather<T: Element>(
+        &self,
+        tag: MessageTag,
+        hosted: usize,
+        own: Declared<'_, T>,
+        parts: &Parts,
+        all: &mut [T],
+    ) {
+        self.ranks.gather_of_hosted(tag, hosted, own.0, parts, all);
     }
 
-    /// `values` become their maxima over the ranks, in the clear.
-    pub fn max<T: Element>(&self, tag: MessageTag, values: DeclaredMut<'_, T>) {
-        self.ranks.max(tag, values.0);
+    /// `values` become their maxima over the ranks, in the clear; each of the `hosted` parties sends and receives as many.
+    pub fn max<T: Element>(&self, tag: MessageTag, hosted: usize, values: DeclaredMut<'_, T>) {
+        self.ranks.max_of_hosted(tag, hosted, values.0);
     }
 
     /// `values` become their sums over the ranks, in the clear.

@@ -77,7 +77,7 @@ impl Communicator {
 
     /// The largest numbers over the ranks, in place. `buffer` holds those of the `hosted` parties; each of them sends and
     /// receives as many.
-    pub fn max_of_hosted(&self, tag: MessageTag, hosted: usize, buffer: &mut [f64]) {
+    pub fn max_of_hosted<T: Element>(&self, tag: MessageTag, hosted: usize, buffer: &mut [T]) {
         self.reduce_of_hosted(Op::Max, tag, hosted, buffer);
     }
 

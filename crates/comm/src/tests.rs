@@ -91,6 +91,16 @@ fn sums_over_parties_are_exact_and_refuse_infinity() {
     assert_eq!(words, [u64::MAX, 1]);
 }
 
+/// As many bytes as with three ranks that host one party each.
+#[test]
+fn each_party_receives_what_is_gathered() {
+    let comm = Communicator::local();
+    let (parts, mut out) = (Parts::new(std::slice::from_ref(&(0..3)), 4), [0u8; 12]);
+    comm.gather_of_hosted(TEST, 3, &[1; 12], &parts, &mut out);
+    comm.max_of_hosted(TEST, 3, &mut [1u32]);
+    assert_eq!((out, entry(&comm, TEST).party_bytes), ([1; 12], 12 + 3 * 12 + 2 * 3 * 4));
+}
+
 #[test]
 fn errors_become_known_to_all() {
     let comm = Communicator::local();

@@ -218,8 +218,9 @@ impl Message {
     }
 
     /// `times` all-gathers of `bytes` bytes in total over all parties.
-    pub fn gathered(kind: &'static str, ranks: usize, bytes: usize, times: u64) -> Message {
-        let all = times * ((ranks + 1) * bytes) as u64;
+    pub fn gathered(kind: &'static str, (ranks, parties): (usize, usize), bytes: usize, times: u64) -> Message {
+        // Each rank or party receives what all send.
+        let all = |receivers: usize| times * ((receivers + 1) * bytes) as u64;
         let alone = ranks == 1;
         Message {
             kind,
@@ -229,9 +230,9 @@ impl Message {
             times,
             vector: bytes as f64,
             partners: 0,
-            mpi_bytes: if alone { 0 } else { all },
+            mpi_bytes: if alone { 0 } else { all(ranks) },
             messages: if alone { 0 } else { times * (ranks * bytes.div_ceil(CHUNK)) as u64 },
-            party_bytes: all,
+            party_bytes: all(parties),
         }
     }
 }

@@ -139,7 +139,7 @@ impl PartySum {
         let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
         let ranges: Vec<Range<usize>> = (0..parties.ranks).map(|r| parties.hosted(r)).collect();
         let mut all = vec![0u8; KEY * parties.count];
-        comm.gather_keys(KEYS, &public_keys(&own), &Parts::new(&ranges, KEY), &mut all);
+        comm.gather_keys(KEYS, own.len(), &public_keys(&own), &Parts::new(&ranges, KEY), &mut all);
         let masks = comm.agree_on_error(masks(hosted, &own, all.as_chunks::<KEY>().0))?;
         Ok(PartySum::with(Protocol::Pairwise { masks, next: 0 }, comm, parties, headroom))
     }

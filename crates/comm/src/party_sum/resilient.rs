@@ -148,7 +148,13 @@ impl ResilientSum {
 
         // Stage 1: for each party a flag and its keys.
         let mut gathered = vec![0u8; (1 + KEYS) * all];
-        comm.gather_keys(ROUND_KEYS, &publish(&self.hosted, &own), &self.parts(1 + KEYS), &mut gathered);
+        comm.gather_keys(
+            ROUND_KEYS,
+            self.hosted.len(),
+            &publish(&self.hosted, &own),
+            &self.parts(1 + KEYS),
+            &mut gathered,
+        );
         let slots = gathered.as_chunks::<{ 1 + KEYS }>().0.iter().enumerate();
         let keys: BTreeMap<usize, RoundKeys> = slots
             .filter(|(_, slot)| slot[0] == 1)
@@ -206,7 +212,7 @@ impl ResilientSum {
         let slot = 1 + SHARE * all;
         let mine = answer(&self.hosted, self.staying(&self.summed, 4).into_iter(), &own, &request, all)?;
         let mut gathered = vec![0u64; slot * all];
-        comm.gather_unmasking(ANSWERS, &mine, &self.parts(slot), &mut gathered);
+        comm.gather_unmasking(ANSWERS, self.hosted.len(), &mine, &self.parts(slot), &mut gathered);
         let answers: Vec<(usize, UnmaskAnswer)> = gathered
             .chunks(slot)
             .enumerate()

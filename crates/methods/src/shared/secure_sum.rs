@@ -47,8 +47,9 @@ impl SecureSumParams {
         let mut words = sums.iter().map(|(_, words)| words).sum();
         if threshold.is_some_and(|threshold| threshold.secure_threshold.as_ref().is_some()) {
             let flagged = |bytes: usize| parties * bytes;
-            let keys = Message::gathered(ROUND_KEYS.kind, ranks, flagged(1 + dropout::ROUND_KEYS), times);
-            let answers = Message::gathered(ANSWERS.kind, ranks, flagged(8 * (1 + dropout::SHARE * parties)), times);
+            let keys = Message::gathered(ROUND_KEYS.kind, (ranks, parties), flagged(1 + dropout::ROUND_KEYS), times);
+            let answers =
+                Message::gathered(ANSWERS.kind, (ranks, parties), flagged(8 * (1 + dropout::SHARE * parties)), times);
             // A flag from each party to each rank, and a share to each party; before that, the ranks agree on the maximum
             // length.
             let bytes = flagged(ranks + dropout::SEALED * parties);

@@ -231,11 +231,11 @@ impl SafeReleases {
 
     /// The smallest limits of all parties; each looks at its own entries, because those of all would have to be shared.
     /// Collective.
-    fn agree(self, comm: &PartyCommunicator) -> Self {
+    fn agree(self, comm: &PartyCommunicator, hosted: usize) -> Self {
         let sent = |limit: usize| u32::MAX - u32::try_from(limit).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
         let for_zeros = Some(self.for_zeros).filter(|&limit| limit < usize::MAX);
         let mut smallest = [self.for_few_values, for_zeros].map(|limit| limit.map_or(0, sent));
-        comm.max(LIMITS, DeclaredMut(&mut smallest));
+        comm.max(LIMITS, hosted, DeclaredMut(&mut smallest));
         let [for_few_values, for_zeros] = smallest.map(|limit| (limit > 0).then_some((u32::MAX - limit) as usize));
         SafeReleases { for_few_values, for_zeros: for_zeros.unwrap_or(usize::MAX) }
     }
@@ -309,7 +309,7 @@ fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> SharedResult<
     let PublicInfo { m, n, order, .. } = public;
     let hidden = hidden(n, data.cuts.cols.iter().map(Range::len).max().unwrap_or(0));
     let facts: Vec<&dyn EntryFacts> = data.blocks.iter().map(|block| block as &dyn EntryFacts).collect();
-    let safe = |d_u| SafeReleases::of(&facts, hidden, d_u).agree(&comm);
+    let safe = |d_u| SafeReleases::of(&facts, hidden, d_u).agree(&comm, facts.len());
     let (d_u, d_v, limit) = sizes(args, (m, n, k), hidden, safe).map_err(Error::on_all_ranks)?;
     let rows_of = |range: Range<usize>| match (range.start, range.end) {
         (a, b) if a < b => even_part(m, parties.count, a).start..even_part(m, parties.count, b - 1).end,
@@ -497,7 +497,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecureRun<T> {
             own.slice_mut(s![rows.start - first..rows.end - first, ..]).assign(u);
         }
         let mut whole = Array2::zeros((m, k));
-        self.comm.gather(GATHER_U, Declared(own.entries()), &self.u_parts, whole.entries_mut());
+        self.comm.gather(GATHER_U, self.members.len(), Declared(own.entries()), &self.u_parts, whole.entries_mut());
         let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
         fit(&self.comm, &mut self.party_sum, &self.public, parts, &whole.view())
     }

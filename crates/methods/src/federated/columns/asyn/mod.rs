@@ -366,7 +366,8 @@ impl<T: Real> Asyn<T> {
         let rows: Vec<_> = (0..self.survivors.size()).map(|r| if r == SERVER { 0..m } else { m..m }).collect();
         let own = if self.comm.rank() == SERVER { self.u.entries() } else { &[] };
         let mut all = self.public.order.zeros(m, k);
-        self.survivors.gather(tag, Declared(own), &Parts::new(&rows, k), all.entries_mut());
+        let hosted = self.members.len();
+        self.survivors.gather(tag, hosted, Declared(own), &Parts::new(&rows, k), all.entries_mut());
         self.u = all;
         self.shown = true;
         self.refitted.forget();

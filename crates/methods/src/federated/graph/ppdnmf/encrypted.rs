@@ -329,7 +329,7 @@ impl Masking {
         let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
         let ranges: Vec<_> = (0..parties.ranks).map(|rank| parties.hosted(rank)).collect();
         let mut public = vec![0u8; KEY * parties.count];
-        comm.gather_keys(KEYS, &public_keys(&own), &Parts::new(&ranges, KEY), &mut public);
+        comm.gather_keys(KEYS, own.len(), &public_keys(&own), &Parts::new(&ranges, KEY), &mut public);
         let peers_of = |end: &EdgeEnd| -> Vec<usize> {
             graph.neighbours[end.neighbour].iter().copied().filter(|&other| other != end.party).collect()
         };

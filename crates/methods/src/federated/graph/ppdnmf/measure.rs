@@ -96,6 +96,6 @@ pub fn disagreement<T: Real>(comm: &PartyCommunicator, agents: &[Agent<T>], mean
             largest[1] = f64::max(largest[1], x.as_f64());
         }
     }
-    comm.max(DISAGREEMENT, DeclaredMut(&mut largest));
+    comm.max(DISAGREEMENT, agents.len(), DeclaredMut(&mut largest));
     if largest[1] > 0.0 { largest[0] / largest[1] } else { 0.0 }
 }
