@@ -39,6 +39,12 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
     let written = if comm.is_root() { generate(&mut progress) } else { Ok(()) };
     comm.agree_on_error(written)?;
     progress.finish();
+    if synthetic.may_be_negative() {
+        progress.note(
+            "the noise makes some entries negative, as in the data of the PPDNMF paper: only ppdnmf and admm take them; with noise=0 \
+             there are none",
+        );
+    }
     Ok(EXIT_DONE)
 }
 

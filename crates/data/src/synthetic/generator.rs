@@ -230,6 +230,21 @@ mod tests {
         assert!(noisy.iter().all(|&x| x >= 0.0));
     }
 
+    #[test]
+    fn only_kinds_that_say_so_have_negative_entries() {
+        for (text, negative) in [
+            ("planted,m=60,n=40,noise=3", false),
+            ("blocks,m=60,n=40,noise=3", false),
+            ("blocks,m=60,n=40,place=random,noise=3", false),
+            ("tiles,m=60,n=40", false),
+            ("exponential", true),
+            ("exponential,noise=0", false),
+        ] {
+            assert_eq!(Synthetic::parse(text).unwrap().may_be_negative(), negative, "{text}");
+            assert_eq!(generated(text).iter().any(|x| *x < 0.0), negative, "{text}");
+        }
+    }
+
     fn generated(text: &str) -> Array2<f64> {
         let spec = Synthetic::parse(text).unwrap();
         let mut out = Array2::<f64>::zeros((spec.m, spec.n));

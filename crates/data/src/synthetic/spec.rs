@@ -231,6 +231,11 @@ impl Synthetic {
         matches!(self.kind, SyntheticKind::Planted | SyntheticKind::Exponential)
     }
 
+    /// Whether noise may make entries negative.
+    pub fn may_be_negative(&self) -> bool {
+        self.kind == SyntheticKind::Exponential && self.noise > 0.0
+    }
+
     /// Number of entries that are written; the expected number for a sparse kind.
     pub fn entries(&self) -> f64 {
         let (m, n) = (self.m as f64, self.n as f64);

@@ -99,7 +99,7 @@ fn dense<T: Real>(
             && let Some(((i, j), x)) = part.indexed_iter().find(|(_, x)| **x < T::zero())
         {
             return Err(Error::input(format!(
-                "the synthetic entry in {} is {x}: negative, but the factorisation requires a nonnegative matrix",
+                "the synthetic entry in {} is {x}: negative, but the factorisation requires a nonnegative matrix; add noise=0",
                 position(row + i, first_col + j)
             )));
         }
