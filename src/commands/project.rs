@@ -89,7 +89,9 @@ pub struct ProjectArgs {
 pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = spec_of(&args.input, args.transpose, args.table.0, args.memory)?;
     let checked = if comm.is_root() { check_files(args, &spec) } else { Ok(()) };
-    let factors = comm.agree_on_error(checked.and_then(|()| opened(args)))?;
+    let mut factors = comm.agree_on_error(checked.and_then(|()| opened(args)))?;
+    // The names of V choose the genes of another matrix, unless genes are its rows.
+    let of_chosen = factors.run.features.highly_variable.replace(false) == Some(true);
     let (stored, run) = (&factors.stored, &factors.run);
     if !spec.transpose {
         // New transactions need not have every item.
@@ -116,6 +118,11 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     }
     if !run.note(None).is_empty() {
         progress.note(&run.note(None));
+    }
+    if of_chosen && run.transpose {
+        progress.note(
+            "the run used only highly variable genes (--highly-variable), which were its rows; all rows of the new matrix get weights",
+        );
     }
     let without_component = v.rows().into_iter().filter(|row| row.iter().all(|x| *x == 0.0)).count() as u64;
     let ignored_before = run.columns_ignored.min(without_component);
@@ -328,8 +335,6 @@ fn opened(args: &ProjectArgs) -> Result<StoredFactors> {
             method.name
         )));
     }
-    // The names of V choose the genes of another matrix.
-    run.features.highly_variable = Some(false);
     // Entries held out of the run are unrelated to another matrix.
     run.holdout = None;
     if args.missing.is_some() {

@@ -189,6 +189,11 @@ fn highly_variable_genes_are_used_when_asked_for() {
         }
         let done = fednmf(0, "evaluate").arg(at("f.h5")).arg("--input").arg(at("x.h5ad")).run();
         assert_eq!(done.code, Some(0), "{}", done.stderr);
+        // The names of V, which are of cells, choose no genes.
+        run().args(["--highly-variable", "--transpose"]).ok();
+        let done = fednmf(0, "project --transpose --json").arg(at("f.h5")).arg("--input").arg(at("x.h5ad")).run();
+        let told: Value = serde_json::from_str(&done.stdout).expect(&done.stderr);
+        assert!(told["m"] == 4 && done.stderr.contains("only highly variable genes"), "{}", done.stderr);
     }
     let file = hdf5::File::open_rw(at("x.h5ad")).unwrap();
     file.group("var").unwrap().unlink("highly_variable").unwrap();
