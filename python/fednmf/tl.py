@@ -225,8 +225,10 @@ def project(
     others = (reference.var_names.get_indexer(adata.var_names) < 0).sum()
     differences = []
     if not common.all():
+        weights = np.abs(components[used]).sum(axis=1, dtype=np.float64)
         differences.append(
-            f"{(~common).sum()} of the {len(names)} genes of the components are missing in adata, and are left out of the fit"
+            f"{(~common).sum()} of the {len(names)} genes of the components are missing in adata, and are left out of the fit "
+            f"(they carry {100 * weights[~common].sum() / weights.sum():.1f} % of the weight of the components)"
         )
     if others:
         differences.append(f"{others} genes of adata are not in the reference, and are ignored")

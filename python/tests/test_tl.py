@@ -67,7 +67,9 @@ def test_genes_that_new_cells_lack_are_left_out_of_the_fit(cells, loss):
     new = anndata.AnnData(sp.csr_matrix(np.hstack([X[:, :2], X])))
     new.var_names = ["other", "another", *cells.var_names[5:]]
     other = new[:, :2].copy()
-    with pytest.warns(UserWarning, match="5 of the 40 genes of the components are missing .* 2 genes of adata"):
+    weights = cells.varm["NMF"].sum(axis=1, dtype=np.float64)
+    share = f"they carry {100 * weights[:5].sum() / weights.sum():.1f} % of the weight"
+    with pytest.warns(UserWarning, match=f"5 of the 40 genes of the components are missing .*{share}.* 2 genes of adata"):
         fednmf.tl.project(new, cells)
     W, H = new.obsm["X_nmf"], cells.varm["NMF"][5:].T
     # No weight can be changed for the better: the conditions of Karush, Kuhn and Tucker on the common genes.

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use ndarray::{Array2, Axis};
+use ndarray::{Array2, ArrayView1, Axis};
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
@@ -152,15 +152,28 @@ impl Common {
         self.others_are_zero
     }
 
-    /// What becomes of columns that only the factors, or only the matrix `input`, have. `absent`: the missing entries.
-    pub fn note(&self, input: &str, absent: &Missing) -> String {
+    /// The share of the sum of the `factor` that is in rows without a column of the matrix.
+    fn missing_weight(&self, factor: &Array2<f64>) -> f64 {
+        // Noise may have left negative entries.
+        let sum = |row: ArrayView1<'_, f64>| row.iter().map(|x| x.abs()).sum::<f64>();
+        let all: f64 = factor.rows().into_iter().map(sum).sum();
+        let known: f64 = self.columns().1.into_iter().map(|row| sum(factor.row(row))).sum();
+        if all > 0.0 { (1.0 - known / all).max(0.0) } else { 0.0 }
+    }
+
+    /// What becomes of columns that only the `factor`, or only the matrix `input`, has. `absent`: the missing entries.
+    pub fn note(&self, input: &str, absent: &Missing, factor: &Array2<f64>) -> String {
         let missing = match self.others_are_zero {
             true if *absent == Missing::ZeroUnobserved => "do not occur in it, and are missing",
             true => "do not occur in it, and count as zero",
             false => "are missing in it, and are left out of the fit",
         };
+        let weight = match self.missing() {
+            0 => String::new(),
+            _ => format!(" (they carry {:.1} % of the weight of the components)", 100.0 * self.missing_weight(factor)),
+        };
         format!(
-            "{input}: {} of the {} columns of the factors {missing}; {} of its columns are not in the factors, and are \
+            "{input}: {} of the {} columns of the factors {missing}{weight}; {} of its columns are not in the factors, and are \
              ignored",
             self.missing(),
             self.factor_rows,
@@ -593,4 +606,21 @@ impl PreparedMatrix {
 /// As [`Factor::rows`].
 pub fn whole(factor: &Factor<'_>) -> Result<Array2<f64>> {
     factor.rows(None, 0..factor.shape().0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_tells_the_weight_of_missing_columns() {
+        let v = ndarray::array![[1.0, 2.0], [0.0, 1.0], [4.0, 0.0]];
+        let note = |rows: &[Option<usize>]| {
+            let common = Common { rows: rows.to_vec(), factor_rows: 3, others_are_zero: false };
+            common.note("new.csv", &Missing::None, &v)
+        };
+        let told = note(&[Some(2), None, Some(0)]);
+        assert!(told.contains("1 of the 3 columns") && told.contains("they carry 12.5 % of the weight"), "{told}");
+        assert!(!note(&[Some(2), None, Some(0), Some(1)]).contains('%'));
+    }
 }

@@ -102,11 +102,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let (v_rows, _) = stored_v.shape();
     let matched = input.match_columns(&stored_v, comm)?;
     let (m, n, k) = matched.sizes();
-    let v = comm.agree_on_error(match &matched.orders.columns {
-        Order::Same => whole(&stored_v),
-        Order::Common(common) => whole(&stored_v).map(|v| common.factor(v)),
-        Order::Reordered(order) => whole(&stored_v).map(|v| v.select(Axis(0), order)),
-    })?;
+    let v = comm.agree_on_error(whole(&stored_v))?;
     let mut progress = Progress::quiet(comm.is_root(), args.quiet, None);
     matched.print_notes(&mut progress);
     match &matched.orders.columns {
@@ -114,8 +110,13 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         Order::Reordered(_) => progress.note(
             "the columns of the new matrix are in another order than those of the factors: V is sorted like them",
         ),
-        Order::Common(common) => progress.note(&common.note(&args.input, &run.missing)),
+        Order::Common(common) => progress.note(&common.note(&args.input, &run.missing, &v)),
     }
+    let v = match &matched.orders.columns {
+        Order::Same => v,
+        Order::Common(common) => common.factor(v),
+        Order::Reordered(order) => v.select(Axis(0), order),
+    };
     if !run.note(None).is_empty() {
         progress.note(&run.note(None));
     }

@@ -342,7 +342,7 @@ fn new_records(
                 common.missing()
             )));
         }
-        note(&common.note(name, &factors.run.missing));
+        note(&common.note(name, &factors.run.missing, &whole(&factors.factor("V")?)?));
     }
     records(matched, by_columns, length)
 }
