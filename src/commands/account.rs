@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::printable::printable;
 use fednmf_base::units::counted;
 use fednmf_driver::budget;
 use fednmf_files::{PARTY, highest_party};
@@ -187,7 +188,7 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
     let width = budget.runs.iter().map(|run| run.method.len()).max().unwrap_or(0).max("method".len());
     let _ = writeln!(out, "{:16}  {:width$}  {:>12}  {:>10}  state", "run", "method", "epsilon", "delta");
     for run in &budget.runs {
-        let (epsilon, delta, state) = (round_up_text(run.epsilon), delta_text(run.delta), run.state());
+        let (epsilon, delta, state) = (round_up_text(run.epsilon), delta_text(run.delta), printable(&run.state()));
         let _ = writeln!(out, "{:16}  {:width$}  {epsilon:>12}  {delta:>10}  {state}", run.run, run.method);
     }
     let (epsilon, delta) = budget.spent();

@@ -539,6 +539,10 @@ fn a_run_with_an_earlier_budget_than_its_log_is_refused() {
     stage.start_hub("");
     stage.start_sites(words);
     stage.all_well();
+    // Budget and log call the run the same.
+    let told = fednmf(0, "account --budget").arg(stage.at("a").join("b.json")).run().stdout;
+    let log: Value = serde_json::from_str(text(&stage.at("a").join("log.jsonl")).lines().next().unwrap()).unwrap();
+    assert!(told.contains(&format!("ended; in the log: {}", log["document"]["run"].as_str().unwrap())), "{told} {log}");
     // What is left is known before anybody approves.
     let propose = |epsilon: &str| {
         let own = stage.at("a").display().to_string();

@@ -68,7 +68,8 @@ pub fn reserve(
             let (run, method) = (run.clone(), name.into());
             let loss = Some(plan.loss_of(plan.releases()).1);
             let (ended, killed, resumed, releases) = (false, false, false, Vec::new());
-            let charge = Charge { run, method, epsilon, delta, loss, ended, killed, resumed, releases };
+            let logged = planned.spec.consent.logged.iter().cloned().collect();
+            let charge = Charge { run, method, epsilon, delta, loss, ended, killed, resumed, releases, logged };
             before = file.reserve(charge, protects)?;
             Ok(After::Write)
         })?;
@@ -118,8 +119,8 @@ pub fn check_left(spec: &Spec, plan: &NoisePlan) -> Result<()> {
     };
     let (delta, loss) = (dp.delta, Some(plan.loss_of(plan.releases()).1));
     let (run, method) = (String::new(), spec.description().name.into());
-    let (ended, killed, resumed, releases) = (false, false, false, Vec::new());
-    let charge = Charge { run, method, epsilon, delta, loss, ended, killed, resumed, releases };
+    let (ended, killed, resumed, releases, logged) = (false, false, false, Vec::new(), Vec::new());
+    let charge = Charge { run, method, epsilon, delta, loss, ended, killed, resumed, releases, logged };
     let protects = BudgetScope::new(unit.of_input(spec.input.transpose), Covers::OneParty, Division::OwnFiles);
     file.reserve(charge, &protects).map_err(|e| e.at(format!("--budget {}", budget.path.display()))).map(drop)
 }

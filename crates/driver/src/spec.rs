@@ -179,6 +179,8 @@ pub struct Consent {
     pub proposal: Option<String>,
     /// What `--profile` has set and requires, in words.
     pub profile: Option<String>,
+    /// The name of the run in the log of the site.
+    pub logged: Option<String>,
 }
 
 /// What was requested of a run.

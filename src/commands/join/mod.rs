@@ -272,6 +272,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         say(&format!("sites {who} compute on the secret shares of all; two of them that collude would see all data"));
     }
     let comm = Communicator::over(sites.clone());
+    work.consent_mut().logged = log.as_ref().map(|_| sites.run().into());
     comm.set_send_filter(agreement.send_filter());
     let record = log.map(|log| RunLog::begin(log, &work, (&sites, comm.rank()), &agreement)).transpose()?;
     let done = take_part(work, &sites, &comm);

@@ -69,6 +69,9 @@ pub struct Charge {
     /// All releases that the run has made, or was about to make; empty in entries of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub releases: Vec<ReleasedAt>,
+    /// The names of the run in the log of its site, one for each time that it was started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logged: Vec<String>,
 }
 
 /// A release of a run, and the state that it was made at.
@@ -88,7 +91,7 @@ impl Charge {
         self.releases.len() - numbers.len()
     }
 
-    /// The known state of the run, and whether its entry exceeds what it is known to have spent.
+    /// The known state of the run, whether its entry exceeds what it is known to have spent, and its names in the log.
     pub fn state(&self) -> String {
         let words = [(self.killed, "killed"), (self.resumed || self.killed, "resumed")];
         let mut words: Vec<&str> = words.into_iter().filter_map(|(holds, word)| holds.then_some(word)).collect();
@@ -98,7 +101,9 @@ impl Charge {
             0 => String::new(),
             forks => format!("; {forks} release(s) from a changed state, charged in addition"),
         };
-        words.join(", ") + counts + &forks
+        let logged =
+            if self.logged.is_empty() { String::new() } else { format!("; in the log: {}", self.logged.join(", ")) };
+        words.join(", ") + counts + &forks + &logged
     }
 }
 
@@ -237,6 +242,7 @@ impl BudgetFile {
         let mut charge = Charge { resumed: before.is_some(), ..charge };
         if let Some(before) = &before {
             charge.releases.clone_from(&before.releases);
+            charge.logged.splice(..0, before.logged.iter().cloned());
             charge.killed = before.killed || !before.ended;
             // It has made releases from changed states, beyond those that it plans.
             if before.epsilon > charge.epsilon {
@@ -428,6 +434,7 @@ mod tests {
             killed: false,
             resumed: false,
             releases: Vec::new(),
+            logged: Vec::new(),
         }
     }
 
@@ -577,6 +584,18 @@ mod tests {
         budget.withdraw("b", None);
         budget.reserve(gaussian_run("c", 1.0, 1e-6), &parties_of("1 x 12")).unwrap();
         assert_eq!(read_again(&budget).protects, Some(parties_of("1 x 12")));
+    }
+
+    #[test]
+    fn a_run_has_its_names_in_the_log_of_the_site() {
+        let mut budget = BudgetFile::new(1.0);
+        for name in ["one", "two"] {
+            let charge = Charge { logged: vec![name.into()], ..charge("run", 0.5, 1e-6, None) };
+            budget.reserve(charge, &parties()).unwrap();
+            budget.settle("run", always(0.02));
+            budget = read_again(&budget);
+        }
+        assert_eq!(budget.runs[0].state(), "resumed, ended; in the log: one, two");
     }
 
     #[test]
