@@ -381,6 +381,7 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         "masked and noised",
         "read by all sites: only the sum",
         "m x 24 B + 48 B",
+        "With --transpose a row is a column of a site's file",
         "Sites in the run: any that the hub names; at least 3.",
     ] {
         assert!(told.contains(words), "{words}: {told}");

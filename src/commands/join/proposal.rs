@@ -161,7 +161,10 @@ impl Proposal {
         let parameters: String = self.parameters.iter().filter(given).map(parameter).collect();
         let Proposal { method, messages, limits, budget, .. } = self;
         let masked = messages.iter().any(|message| message.payload == Payload::Masked.name());
-        let messages = messages::table(messages, std::io::stdout());
+        let mut messages = messages::table(messages, std::io::stdout());
+        if self.parameters.get("transpose") == Some(&true.into()) {
+            messages += "With --transpose a row is a column of a site's file, unless a line names the file.\n";
+        }
         let budget = budget.as_ref().map(Budget::text);
         let limits = limits.as_ref().map(|limits| limits.text(masked));
         let rules = match &self.rules {
