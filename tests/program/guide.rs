@@ -527,6 +527,9 @@ fn services_resume_what_they_start_again() {
     let unit = text(&root().join("packaging/sites/fednmf-join@.service"));
     let restarts = unit.lines().any(|line| line.starts_with("Restart=") && line != "Restart=no");
     assert!(restarts && unit.contains("--checkpoint %S/fednmf/%i-state.h5 --resume"), "{unit}");
+    // A run may have a policy of its own, and none has no policy.
+    let [default, own] = ["Environment=POLICY=", "EnvironmentFile="].map(|line| unit.find(line));
+    assert!(default.is_some() && default < own && unit.contains(" --policy ${POLICY} "), "{unit}");
     let hub = text(&root().join("packaging/sites/fednmf-hub.service"));
     assert!(hub.contains("--journal %S/fednmf/hub.journal"), "{hub}");
     let compose = text(&root().join("packaging/sites/compose.yaml"));
