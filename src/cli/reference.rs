@@ -241,7 +241,8 @@ fn message_table<'a>(out: &mut String, method: Option<&Description>, rows: impl 
     out.push_str("| message | payload | shape | when | protection |\n| --- | --- | --- | --- | --- |\n");
     for w in rows {
         let protection = method.map_or_else(|| "in the clear".into(), |m| m.protection(w));
-        let _ = writeln!(out, "| {} | {} | {} | {} | {protection} |", w.kind, w.payload, w.shape, w.when);
+        let [shape, when] = w.in_words(false);
+        let _ = writeln!(out, "| {} | {} | {shape} | {when} | {protection} |", w.kind, w.payload);
     }
 }
 

@@ -235,7 +235,7 @@ fn not_covered(planned: &Planned, comm: &Communicator, evaluations: usize) -> Ve
     };
     let words = |spec: &MessageSpec| match spec.evaluation {
         true => format!("{}, in {evaluations} evaluation(s)", spec.kind),
-        false => format!("{} ({}; {})", spec.kind, spec.shape, spec.when),
+        false => format!("{} ({})", spec.kind, spec.in_words(false).join("; ")),
     };
     let mut all: Vec<String> = description.all_messages().filter(leaves).map(words).collect();
     if planned.method.groups().dp.is_some_and(|dp| dp.secret_seed.seed().is_some()) {

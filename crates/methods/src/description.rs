@@ -105,8 +105,12 @@ pub struct MessageSpec {
     /// The message kind in the ledger.
     pub kind: &'static str,
     pub payload: Payload,
+    /// What it holds, and when it is sent, in every run.
     pub shape: &'static str,
     pub when: &'static str,
+    /// What follows these two texts where no sites take part, and where no data are private.
+    under_mpirun: [&'static str; 2],
+    if_shared: [&'static str; 2],
     /// Whether it is part of evaluations, which `--eval-every 0` disables.
     pub evaluation: bool,
     /// Whether the message is sent in the clear even if sums are masked.
@@ -132,6 +136,8 @@ impl MessageSpec {
             payload,
             shape,
             when,
+            under_mpirun: [""; 2],
+            if_shared: [""; 2],
             evaluation,
             always_shown,
             noised,
@@ -146,6 +152,24 @@ impl MessageSpec {
     pub const fn control(tag: ControlTag, shape: &'static str, when: &'static str) -> Self {
         let spec = MessageSpec::new(AGREEMENT, shape, when);
         MessageSpec { kind: tag.kind, payload: Payload::Control, ..spec }
+    }
+
+    /// The message, whose shape and time are followed by this where no sites take part.
+    #[must_use]
+    pub const fn under_mpirun(self, shape: &'static str, when: &'static str) -> Self {
+        MessageSpec { under_mpirun: [shape, when], ..self }
+    }
+
+    /// The message, whose shape and time are followed by this where no data are private.
+    #[must_use]
+    pub const fn if_shared(self, shape: &'static str, when: &'static str) -> Self {
+        MessageSpec { if_shared: [shape, when], ..self }
+    }
+
+    /// Its shape and time in full, and where data are `private` without what does not apply to them.
+    pub fn in_words(&self, private: bool) -> [String; 2] {
+        let [shape, when] = if private { [""; 2] } else { self.if_shared };
+        [[self.shape, self.under_mpirun[0], shape].concat(), [self.when, self.under_mpirun[1], when].concat()]
     }
 
     /// The message, which is in the clear also where sums are masked.
@@ -212,15 +236,16 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(
         AGREEMENT,
-        "a flag; under mpirun also the text of an error",
+        "a flag",
         "before and after each step that may fail",
-    ),
+    )
+    .under_mpirun("; under mpirun also the text of an error", ""),
     MessageSpec::new(
         data::HEADERS,
-        "of each party's file its shape, whether it is sparse, and a digest of the names that the files have in common; under \
-         mpirun also the description of a file that all ranks read",
+        "of each party's file its shape, whether it is sparse, and a digest of the names that the files have in common",
         "once, while loading",
-    ),
+    )
+    .under_mpirun("; under mpirun also the description of a file that all ranks read", ""),
     MessageSpec::new(
         data::NAME_DIGESTS,
         "32 random bytes of each rank, which together are a key; a digest under this key of the name of each column of each \
@@ -240,9 +265,10 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(
         data::STATISTICS,
-        "sum, norm and number of the nonzeros; without private data range and hash of the entries too",
+        "sum, norm and number of the nonzeros",
         "once, while loading",
-    ),
+    )
+    .if_shared("; without private data range and hash of the entries too", ""),
     MessageSpec::new(
         masked(data::STATISTICS),
         "sum, norm and number of the nonzeros of all data",
@@ -252,19 +278,26 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(data::LARGEST_ENTRY, "1", "once, while loading, with --scale max"),
     MessageSpec::new(
         data::NAMES,
-        "names of the common rows or columns, if the input has them; without private data all names",
-        "once, with --output; without private data also for --init FILE and --missing FILE",
+        "names of the common rows or columns, if the input has them",
+        "once, with --output",
+    )
+    .if_shared(
+        "; without private data all names",
+        "; without private data also for --init FILE and --missing FILE",
     )
     .under(NAMES_IN_THE_CLEAR),
-    MessageSpec::new(OUTPUT, "rows of the shared factor that the receiver does not have; both factors if no data are private", "once, with --output"),
+    MessageSpec::new(OUTPUT, "rows of the shared factor that the receiver does not have", "once, with --output")
+        .under_mpirun("; both factors if no data are private", ""),
     MessageSpec::control(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
     MessageSpec::new(DIVERGED, "a flag", "before each save, and at the end"),
     MessageSpec::new(
         SUMMARY,
-        "number and bytes of each rank's messages; without private data its times, operations and memory too",
+        "number and bytes of each rank's messages",
         "once, at the end",
-    ),
-    MessageSpec::new(CHECKPOINT, "the shared factor; both factors if no data are private", "each checkpoint"),
+    )
+    .if_shared("; without private data its times, operations and memory too", ""),
+    MessageSpec::new(CHECKPOINT, "the shared factor", "each checkpoint")
+        .under_mpirun("; both factors if no data are private", ""),
     MessageSpec::control(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
 ];
 
@@ -395,28 +428,19 @@ impl Description {
         common.chain(of_ranks).chain(self.messages)
     }
 
-    /// What the message has in a run of this method.
-    pub fn shape(&self, message: &MessageSpec) -> &'static str {
-        match self.partition {
+    /// What the message has in a run of this method, and when it is sent.
+    pub fn in_words(&self, message: &MessageSpec) -> [String; 2] {
+        let [shape, when] = message.in_words(self.partition.is_private());
+        let shape = match self.partition {
             Partition::PartyRows if message.kind == data::NAMES.kind => {
-                "names of the columns, if the files have them; names of rows stay with their party"
+                "names of the columns, if the files have them; names of rows stay with their party".into()
             }
             Partition::PartyColumns if message.kind == data::NAMES.kind => {
-                "names of the rows, if the files have them; names of columns stay with their party"
+                "names of the rows, if the files have them; names of columns stay with their party".into()
             }
-            _ => self.applicable(message.shape),
-        }
-    }
-
-    /// When the message is sent in a run of this method.
-    pub fn when(&self, message: &MessageSpec) -> &'static str {
-        self.applicable(message.when)
-    }
-
-    /// A text of the table, where data are private without what it says of others.
-    fn applicable(&self, text: &'static str) -> &'static str {
-        let end = if self.partition.is_private() { text.find("; without private data") } else { None };
-        end.map_or(text, |end| &text[..end])
+            _ => shape,
+        };
+        [shape, when]
     }
 
     /// The privacy unit of `--dp`; `None` if the method has no `--dp`.
@@ -466,5 +490,26 @@ impl Description {
         let more = [(masked, "masked with --secure-sum"), (noised, "noised with --dp")];
         let more: Vec<&str> = more.into_iter().filter_map(|(is, text)| is.then_some(text)).collect();
         if more.is_empty() { clear.into() } else { format!("{clear}; {}", more.join(", ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry;
+
+    #[test]
+    fn where_data_are_private_the_table_leaves_out_what_is_sent_without() {
+        let method = |name: &str| registry::find(name).unwrap().description();
+        let words = |name, kind| {
+            let method: &Description = method(name);
+            method.in_words(method.all_messages().find(|w| w.kind == kind).unwrap()).join(" | ")
+        };
+        let summary = "number and bytes of each rank's messages";
+        assert_eq!(words("fnmf", SUMMARY.kind), format!("{summary} | once, at the end"));
+        let more = "; without private data its times, operations and memory too";
+        assert_eq!(words("hals", SUMMARY.kind), format!("{summary}{more} | once, at the end"));
+        let shared = "the shared factor; both factors if no data are private | each checkpoint";
+        assert_eq!([words("fnmf", CHECKPOINT.kind), words("hals", CHECKPOINT.kind)], [shared, shared]);
     }
 }

@@ -653,13 +653,14 @@ fn ledger(body: &mut String, history: &History) {
     let rows = wire.iter().map(|row| {
         let of_kind = || lines.iter().filter(|w| row["purpose"] == w.kind);
         let known = of_kind().find(|w| row["payload"] == w.payload.name()).or_else(|| of_kind().next());
+        let [shape, when] = known.map(|w| w.in_words(false)).unwrap_or_default();
         let count = |key: &str| bytes(row[key].as_u64().unwrap_or(0));
         vec![
             text(&row["purpose"]),
             text(&row["payload"]),
             privacy::protection(&text(&row["protection"])).to_string(),
-            known.map_or("", |w| w.shape).to_string(),
-            known.map_or("", |w| w.when).to_string(),
+            shape,
+            when,
             count("party_bytes"),
             count("mpi_bytes"),
             text(&row["messages"]),

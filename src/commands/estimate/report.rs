@@ -115,7 +115,8 @@ impl Report<'_> {
     /// Where the method has no formula, what the ranks or parties send, in the words of its message table.
     fn message_table(&self) -> Vec<Value> {
         let specs = self.job.method.description().messages.iter().filter(|_| !self.job.formula);
-        specs.map(|m| json!({"purpose": m.kind, "size": m.shape, "when": m.when})).collect()
+        let specs = specs.map(|m| (m.kind, m.in_words(false)));
+        specs.map(|(kind, [size, when])| json!({"purpose": kind, "size": size, "when": when})).collect()
     }
 
     /// Time efficiency: the time of one rank over the total time of the ranks.
@@ -273,7 +274,7 @@ impl Report<'_> {
         let description = self.job.method.description();
         out.push_str("messages  as its table says:\n");
         for message in description.messages {
-            let _ = writeln!(out, "            {}: {}; {}", message.kind, message.shape, message.when);
+            let _ = writeln!(out, "            {}: {}", message.kind, message.in_words(false).join("; "));
         }
         let parties = self.job.workload.parties.map_or_else(String::new, |parties| format!(" --parties {parties}"));
         let _ = writeln!(

@@ -39,13 +39,6 @@ pub struct Message {
     pub read_by: String,
 }
 
-/// A text of the message table without what it says of `mpirun` and of data that are not private.
-fn at_sites(text: &str) -> &str {
-    let others = ["; under mpirun", "; without private data", "; both factors if no data are private"];
-    let end = others.iter().filter_map(|other| text.find(other)).min();
-    end.map_or(text, |end| &text[..end])
-}
-
 /// The protection of a message without one.
 const IN_THE_CLEAR: &str = "in the clear";
 
@@ -62,8 +55,8 @@ impl Message {
         Message {
             what: w.kind.into(),
             payload: w.payload.name().into(),
-            size: at_sites(w.shape).into(),
-            when: at_sites(w.when).into(),
+            size: w.shape.into(),
+            when: w.when.into(),
             protection,
             read_by: read_by.into(),
         }
@@ -275,7 +268,7 @@ impl<'a> Sent<'a> {
         }
         let (shape, more) = match (self.in_the_clear(w), w.shape.strip_prefix("the same")) {
             (Some(other), Some(more)) => (other.shape, more.strip_suffix(" as one").unwrap_or(more)),
-            _ => (at_sites(w.shape), ""),
+            _ => (w.shape, ""),
         };
         let more = more.trim_end_matches(',');
         let computed = self.without_options(shape).and_then(|shape| {
@@ -308,8 +301,7 @@ impl<'a> Sent<'a> {
     fn when(&self, w: &MessageSpec) -> String {
         match self.in_the_clear(w).filter(|_| w.when.starts_with("the same")) {
             Some(other) => other.when.into(),
-            // In the method's table these follow what they replace.
-            None => at_sites(w.when.split(" instead of").next().unwrap_or(w.when)).into(),
+            None => w.when.into(),
         }
     }
 }

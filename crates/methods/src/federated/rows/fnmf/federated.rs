@@ -320,7 +320,8 @@ const MESSAGES: &[MessageSpec] = &with_private([
     MessageSpec::new(UPLOAD, "n x k", "each round, from the parties that take part").within_rank(),
     MessageSpec::new(DOWNLOAD, "n x k", "each round, to the parties that take part").within_rank(),
     MessageSpec::new(INSIDE, "n x k + k + 1, summed", "some times a round, between the ranks that play the server"),
-    MessageSpec::new(masked(SUM_V), "n x k", "each round, with --secure-sum instead of all that the server has")
+    MessageSpec::new(masked(SUM_V), "n x k", "each round, with --secure-sum")
+        .under_mpirun("", " instead of all that the server has")
         .noised(),
 ]);
 
@@ -336,8 +337,9 @@ const MESSAGES_ONCE: &[MessageSpec] = &with_private([
     MessageSpec::new(
         masked(SUM_V),
         "n x k",
-        "once, at the end, and at each evaluation (not with --dp); with --secure-sum instead of all that the server has",
+        "once, at the end, and at each evaluation (not with --dp); with --secure-sum",
     )
+    .under_mpirun("", " instead of all that the server has")
     .noised(),
 ]);
 
