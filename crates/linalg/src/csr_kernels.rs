@@ -145,9 +145,35 @@ pub(super) fn nonzeros_ahead<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterat
     nonzeros(x, i).zip(later.iter().map(|&j| j as usize))
 }
 
+/// Calls `f` with column indices and values of each `N` entries of row i, and with column indices [`AHEAD`] nonzeros later. If
+/// entries are missing in the last ones, the first column there comes again with the value 0.
+#[inline(always)]
+pub(super) fn each_ahead<T: Real, const N: usize>(
+    x: &CsrMatrix<T>,
+    i: usize,
+    mut f: impl FnMut([usize; N], [T; N], [usize; N]),
+) {
+    let starts = x.indptr().into_raw_storage();
+    let mut later = x.indices().get(starts[i] + AHEAD..).unwrap_or_default();
+    let (columns, rest) = x.indices()[starts[i]..starts[i + 1]].as_chunks::<N>();
+    let (values, last) = x.data()[starts[i]..starts[i + 1]].as_chunks::<N>();
+    let wide = |columns: &[i32; N]| std::array::from_fn(|n| columns[n] as usize);
+    for (columns, values) in columns.iter().zip(values) {
+        // At the end of the matrix the entries themselves serve: prefetching for them is harmless.
+        f(wide(columns), *values, wide(later.first_chunk().unwrap_or(columns)));
+        later = later.get(N..).unwrap_or_default();
+    }
+    if let Some(&first) = rest.first() {
+        let (mut columns, mut values) = ([first; N], [T::zero(); N]);
+        columns[..rest.len()].copy_from_slice(rest);
+        values[..rest.len()].copy_from_slice(last);
+        f(wide(&columns), values, wide(&columns));
+    }
+}
+
 /// The column indices and values of row i.
 #[inline(always)]
-fn nonzeros<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterator<Item = (usize, &T)> {
+pub(super) fn nonzeros<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterator<Item = (usize, &T)> {
     let starts = x.indptr().into_raw_storage();
     let range = starts[i]..starts[i + 1];
     x.indices()[range.clone()].iter().map(|&j| j as usize).zip(&x.data()[range])

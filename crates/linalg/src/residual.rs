@@ -5,7 +5,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use super::blas::gemm;
 use super::block::Block;
 use super::contiguous::Contiguous;
-use super::csr_kernels::{self, nonzeros_ahead};
+use super::csr_kernels::{self, each_ahead, nonzeros};
 use super::order::Order;
 use super::real::Real;
 use super::simd::dispatch_fn;
@@ -131,33 +131,51 @@ impl<T: Real> Block<T> {
     /// set.
     #[inline(always)]
     pub fn for_each_nonzero(&self, row: usize, mut f: impl FnMut(usize, T)) {
-        self.for_each_nonzero_ahead(
-            row,
-            #[inline(always)]
-            |j, x, _| f(j, x),
-        );
-    }
-
-    /// As [`Block::for_each_nonzero`]; the last argument of `f` is the column of a later entry, to prefetch what
-    /// belongs to it.
-    #[inline(always)]
-    pub(crate) fn for_each_nonzero_ahead(&self, row: usize, mut f: impl FnMut(usize, T, usize)) {
         match self {
             Block::Dense(x) => {
                 for (j, &x) in x.row(row).iter().enumerate().filter(|(_, x)| **x != T::zero()) {
-                    f(j, x, j);
+                    f(j, x);
                 }
             }
             Block::Sparse(x) => {
-                for ((j, &x), next) in nonzeros_ahead(x.matrix(), row).filter(|((_, x), _)| **x != T::zero()) {
-                    f(j, x, next);
+                for (j, &x) in nonzeros(x.matrix(), row).filter(|(_, x)| **x != T::zero()) {
+                    f(j, x);
                 }
             }
             Block::Bits(x) => {
                 for j in x.ones(row) {
-                    f(j, T::one(), j);
+                    f(j, T::one());
                 }
             }
+        }
+    }
+
+    /// Calls `f` with columns and values of each `N` nonzeros of a row, and with columns of later ones, to prefetch what belongs to
+    /// them. If nonzeros are missing in the last ones, a column of theirs comes again with the value 0. Inlined as
+    /// [`Block::for_each_nonzero`].
+    #[inline(always)]
+    pub(crate) fn for_each_ahead<const N: usize>(&self, row: usize, mut f: impl FnMut([usize; N], [T; N], [usize; N])) {
+        if let Block::Sparse(x) = self {
+            return each_ahead(x.matrix(), row, f);
+        }
+        let (mut columns, mut values, mut count) = ([0; N], [T::zero(); N], 0);
+        self.for_each_nonzero(
+            row,
+            #[inline(always)]
+            |j, x| {
+                (columns[count], values[count]) = (j, x);
+                count += 1;
+                if count == N {
+                    f(columns, values, columns);
+                    count = 0;
+                }
+            },
+        );
+        if count > 0 {
+            let first = columns[0];
+            columns[count..].fill(first);
+            values[count..].fill(T::zero());
+            f(columns, values, columns);
         }
     }
 

@@ -8,6 +8,8 @@
 use pulp::bytemuck::Pod;
 use pulp::{Arch, Simd, WithSimd};
 
+use crate::Real;
+
 /// An element type with vector operations.
 pub trait Lanes: Pod {
     /// A vector of the instruction set `S`.
@@ -55,6 +57,34 @@ pub fn load<T: Lanes, S: Simd>(slice: &[T]) -> T::Vector<S> {
 #[inline(always)]
 pub fn store<T: Lanes, S: Simd>(slice: &mut [T], a: T::Vector<S>) {
     T::vectors_mut::<S>(&mut slice[..lanes::<T, S>()]).0[0] = a;
+}
+
+/// The sums of some vectors. Those of four are computed together: their groups of four are added up at once.
+#[inline(always)]
+pub fn sums<T: Real, S: Simd, const N: usize>(s: S, vectors: [T::Vector<S>; N]) -> [T; N] {
+    let (lanes, mut sums) = (lanes::<T, S>(), [T::zero(); N]);
+    if N != 4 || lanes < 4 {
+        for n in 0..N {
+            sums[n] = T::sum_v(s, vectors[n]);
+        }
+        return sums;
+    }
+    let [a, b, c, d] = T::deinterleave(s, [vectors[0], vectors[1], vectors[2], vectors[3]]);
+    let mut groups = [T::zero(); 16];
+    store::<T, S>(&mut groups, T::add_v(s, T::add_v(s, a, b), T::add_v(s, c, d)));
+    // A group of each vector, then the next group of each; eight f64 have both groups of two vectors first.
+    if lanes == 8 && size_of::<T>() == size_of::<f64>() {
+        for n in 0..N {
+            sums[n] = groups[n + 2 * (n / 2)] + groups[n + 2 * (n / 2) + 2];
+        }
+        return sums;
+    }
+    for group in groups[..lanes].as_chunks::<N>().0 {
+        for n in 0..N {
+            sums[n] += group[n];
+        }
+    }
+    sums
 }
 
 /// Runs a kernel with the best instruction set of the processor.
@@ -213,3 +243,37 @@ lanes!(
     [splat_f64s add_f64s mul_f64s div_f64s mul_add_e_f64s negate_mul_add_e_f64s max_f64s min_f64s reduce_sum_f64s],
     [deinterleave_shfl_f64s interleave_shfl_f64s partial_load_f64s partial_store_f64s as_simd_f64s as_mut_simd_f64s]
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Sums<T>(std::marker::PhantomData<T>);
+
+    impl<T: Real> WithSimd for Sums<T> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, s: S) {
+            let lanes = lanes::<T, S>();
+            let number = |n: usize, lane: usize| T::from_f64((1 + 7 * lane) as f64 * 100f64.powi(n as i32));
+            let vectors = std::array::from_fn(|n| {
+                let all: [T; 16] = std::array::from_fn(|lane| number(n, lane));
+                load::<T, S>(&all)
+            });
+            let expected: [f64; 4] = std::array::from_fn(|n| (0..lanes).map(|lane| number(n, lane).as_f64()).sum());
+            assert_eq!(sums::<T, S, 4>(s, vectors).map(T::as_f64), expected);
+            assert_eq!(sums::<T, S, 1>(s, [vectors[2]]).map(T::as_f64), [expected[2]]);
+        }
+    }
+
+    #[test]
+    fn sums_of_vectors_are_in_their_order() {
+        let both = || {
+            dispatch(Sums::<f32>(std::marker::PhantomData));
+            dispatch(Sums::<f64>(std::marker::PhantomData));
+            Ok::<(), ()>(())
+        };
+        with_each_arch(both).unwrap();
+    }
+}

@@ -6,7 +6,7 @@ use pulp::{Simd, WithSimd};
 use super::{DivergenceUpdate, FixedFactor, Majorant, multiplied, update_each};
 use crate::memory::{CACHE_LINE, prefetch_line};
 use crate::nls::Penalty;
-use crate::simd::{dispatch_along, dispatch_fn, lanes, load, store};
+use crate::simd::{dispatch_along, dispatch_fn, lanes, load, store, sums};
 use crate::{Block, Real, flops, gemm};
 
 /// Calls `held` with the number of vectors before the last one as a constant if a row of k numbers fits the registers,
@@ -17,7 +17,7 @@ macro_rules! with_held {
     };
     ($kernel:ident, $s:ident, $k:expr, $($head:literal)*) => {
         match ($k.div_ceil(lanes::<T, S>()), $k >= lanes::<T, S>()) {
-            $((vectors, true) if vectors == $head + 1 => $kernel.held::<S, $head>($s),)*
+            $((vectors, true) if vectors == $head + 1 => $kernel.held::<S, $head, { at_once($head) }>($s),)*
             _ => $kernel.any($s),
         }
     };
@@ -201,27 +201,31 @@ impl<T: Real> WithSimd for ColumnRatios<'_, T> {
 
 impl<T: Real> ColumnRatios<'_, T> {
     #[inline(always)]
-    fn held<S: Simd, const HEAD: usize>(self, s: S) {
+    fn held<S: Simd, const HEAD: usize, const N: usize>(self, s: S) {
         let ColumnRatios { block, row, y, u, ratios } = self;
         let k = u.len();
         let (width, tail) = (HEAD * lanes::<T, S>(), k - lanes::<T, S>());
         let u = Held::<T, S, HEAD>::new(u);
-        block.for_each_nonzero_ahead(
+        block.for_each_ahead::<N>(
             row,
             #[inline(always)]
-            |j, m, next| {
-                Held::<T, S, HEAD>::prefetch(y, next, k);
-                Held::<T, S, HEAD>::prefetch(ratios, next, k);
-                let fit = T::sum_v(s, u.products(s, &y[j * k..(j + 1) * k]));
-                let ratio = T::splat_v(s, ratio(m, fit));
-                let sums = &mut ratios[j * k..(j + 1) * k];
-                // The last vector adds nothing where it overlaps the one before it, and is read after that is written.
-                let head = T::vectors_mut::<S>(&mut sums[..width]).0;
-                for n in 0..HEAD {
-                    head[n] = T::mul_add_v(s, ratio, u.head[n], head[n]);
+            |columns, values, next| {
+                for j in next {
+                    Held::<T, S, HEAD>::prefetch(y, j, k);
+                    Held::<T, S, HEAD>::prefetch(ratios, j, k);
                 }
-                let last = T::mul_add_v(s, ratio, u.tail, load::<T, S>(&sums[tail..]));
-                store::<T, S>(&mut sums[tail..], last);
+                let by = u.ratios(s, values, y, columns);
+                for n in 0..N {
+                    let (j, ratio) = (columns[n], T::splat_v(s, by[n]));
+                    let sums = &mut ratios[j * k..(j + 1) * k];
+                    // The last vector adds nothing where it overlaps the one before it, and is read after that is written.
+                    let head = T::vectors_mut::<S>(&mut sums[..width]).0;
+                    for n in 0..HEAD {
+                        head[n] = T::mul_add_v(s, ratio, u.head[n], head[n]);
+                    }
+                    let last = T::mul_add_v(s, ratio, u.tail, load::<T, S>(&sums[tail..]));
+                    store::<T, S>(&mut sums[tail..], last);
+                }
             },
         );
     }
@@ -268,13 +272,20 @@ pub fn minimiser(product: f64, sum: f64, penalty: Penalty) -> f64 {
     multiplied(product, sum + penalty.l1, penalty.l2)
 }
 
-/// Number of nonzeros that are summed in the precision of the data before their sums are added in f64.
+/// Number of nonzeros, a multiple of four, that are summed in the precision of the data before their sums are added in f64.
 const SHORT: usize = 64;
+
+/// Number of nonzeros whose fits are computed together, for rows of `head` vectors and a last one: four longer rows do not fit
+/// the registers.
+const fn at_once(head: usize) -> usize {
+    if head > 3 { 1 } else { 4 }
+}
 
 /// A row of numbers in registers: `HEAD` vectors, and a last one that may overlap them, with zeros there.
 struct Held<T: Real, S: Simd, const HEAD: usize> {
     head: [T::Vector<S>; HEAD],
     tail: T::Vector<S>,
+    k: usize,
 }
 
 impl<T: Real, S: Simd, const HEAD: usize> Held<T, S, HEAD> {
@@ -285,7 +296,28 @@ impl<T: Real, S: Simd, const HEAD: usize> Held<T, S, HEAD> {
         let mut masked = [T::zero(); 64];
         let overlap = (HEAD + 1) * lanes - k;
         masked[overlap..lanes].copy_from_slice(&x[HEAD * lanes..]);
-        Held { head: std::array::from_fn(|n| head[n]), tail: load::<T, S>(&masked) }
+        Held { head: std::array::from_fn(|n| head[n]), tail: load::<T, S>(&masked), k }
+    }
+
+    /// The ratios of entries and their fits, the inner products with rows of `y`.
+    #[inline(always)]
+    fn ratios<const N: usize>(&self, s: S, entries: [T; N], y: &[T], rows: [usize; N]) -> [T; N] {
+        let mut products = [T::splat_v(s, T::zero()); N];
+        for n in 0..N {
+            products[n] = self.products(s, &y[rows[n] * self.k..][..self.k]);
+        }
+        let mut ratios = sums::<T, S, N>(s, products);
+        let fits = ratios;
+        for n in 0..N {
+            ratios[n] = entries[n] / fits[n];
+        }
+        // Compared together.
+        if !ratios.iter().fold(true, |all, ratio| all & (*ratio <= T::max_value())) {
+            for n in 0..N {
+                ratios[n] = ratio(entries[n], fits[n]);
+            }
+        }
+        ratios
     }
 
     /// The products with a row of as many numbers, to be added up.
@@ -322,27 +354,30 @@ impl<T: Real> WithSimd for RowRatios<'_, T> {
 
 impl<T: Real> RowRatios<'_, T> {
     #[inline(always)]
-    fn held<S: Simd, const HEAD: usize>(self, s: S) {
+    fn held<S: Simd, const HEAD: usize, const N: usize>(self, s: S) {
         let RowRatios { block, row, y, x, part, ratios } = self;
         let k = x.len();
         let (width, tail) = (HEAD * lanes::<T, S>(), k - lanes::<T, S>());
         let x = Held::<T, S, HEAD>::new(x);
         let zero = T::splat_v(s, T::zero());
         let (mut head, mut last, mut count) = ([zero; HEAD], zero, 0);
-        block.for_each_nonzero_ahead(
+        block.for_each_ahead::<N>(
             row,
             #[inline(always)]
-            |j, m, next| {
-                Held::<T, S, HEAD>::prefetch(y, next, k);
-                let y = &y[j * k..(j + 1) * k];
-                let ratio = T::splat_v(s, ratio(m, T::sum_v(s, x.products(s, y))));
-                let from = T::vectors::<S>(&y[..width]).0;
-                let from: [T::Vector<S>; HEAD] = std::array::from_fn(|n| from[n]);
-                for n in 0..HEAD {
-                    head[n] = T::mul_add_v(s, ratio, from[n], head[n]);
+            |columns, values, next| {
+                for j in next {
+                    Held::<T, S, HEAD>::prefetch(y, j, k);
                 }
-                last = T::mul_add_v(s, ratio, load::<T, S>(&y[tail..]), last);
-                count += 1;
+                let by = x.ratios(s, values, y, columns);
+                for n in 0..N {
+                    let (y, ratio) = (&y[columns[n] * k..][..k], T::splat_v(s, by[n]));
+                    let from = T::vectors::<S>(&y[..width]).0;
+                    for n in 0..HEAD {
+                        head[n] = T::mul_add_v(s, ratio, from[n], head[n]);
+                    }
+                    last = T::mul_add_v(s, ratio, load::<T, S>(&y[tail..]), last);
+                }
+                count += N;
                 if size_of::<T>() < size_of::<f64>() && count == SHORT {
                     add_row::<T, S, HEAD>(ratios, part, (head, last));
                     (head, last, count) = ([zero; HEAD], zero, 0);
