@@ -142,6 +142,8 @@ def choose_k(
     }
     none = "no k is stable" if criterion else "nothing was held out, and no k is stable"
     none = "stability is not known: that takes at least two runs" if n_runs == 1 else none
+    if found["choice"] is None:
+        _show.warn(f"{none}: no number of components is recommended, and there is no consensus")
     k, predicting, stable, reasons, warnings = found["choice"] or (None, None, None, [none], [])
     consensus = found["consensus"] and _consensus(*found["consensus"])
     return KChoice(_table(found["points"]), k, predicting, stable, reasons, warnings, consensus, similarities)

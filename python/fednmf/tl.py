@@ -225,10 +225,11 @@ def project(
     others = (reference.var_names.get_indexer(adata.var_names) < 0).sum()
     differences = []
     if not common.all():
-        weights = np.abs(components[used]).sum(axis=1, dtype=np.float64)
+        weights = np.abs(components[used].astype(np.float64))
+        shares = weights[~common].sum(axis=0) / np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
         differences.append(
             f"{(~common).sum()} of the {len(names)} genes of the components are missing in adata, and are left out of the fit "
-            f"(they carry {100 * weights[~common].sum() / weights.sum():.1f} % of the weight of the components)"
+            f"(they carry {100 * shares.max():.1f} % of the weight of component {shares.argmax()}, and less of others)"
         )
     if others:
         differences.append(f"{others} genes of adata are not in the reference, and are ignored")

@@ -67,8 +67,9 @@ def test_genes_that_new_cells_lack_are_left_out_of_the_fit(cells, loss):
     new = anndata.AnnData(sp.csr_matrix(np.hstack([X[:, :2], X])))
     new.var_names = ["other", "another", *cells.var_names[5:]]
     other = new[:, :2].copy()
-    weights = cells.varm["NMF"].sum(axis=1, dtype=np.float64)
-    share = f"they carry {100 * weights[:5].sum() / weights.sum():.1f} % of the weight"
+    weights = cells.varm["NMF"].astype(np.float64)
+    shares = weights[:5].sum(axis=0) / weights.sum(axis=0)
+    share = f"they carry {100 * shares.max():.1f} % of the weight of component {shares.argmax()},"
     with pytest.warns(UserWarning, match=f"5 of the 40 genes of the components are missing .*{share}.* 2 genes of adata"):
         fednmf.tl.project(new, cells)
     W, H = new.obsm["X_nmf"], cells.varm["NMF"][5:].T

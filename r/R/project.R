@@ -21,7 +21,7 @@ project <- function(object, newdata, assay = NULL, layer = NULL) {
     about <- jsonlite::fromJSON(fit$params)
     data <- prepared(newdata, if (!identical(about$missing, "none")) about$missing, assay, layer)
     names <- list(colnames(fit$basis), colnames(data))
-    found <- matched_rows(rownames(fit$basis), rownames(data), c(nrow(fit$basis), nrow(data)), rowSums(fit$basis))
+    found <- matched_rows(rownames(fit$basis), rownames(data), c(nrow(fit$basis), nrow(data)), fit$basis)
     basis <- fit$basis
     if (!is.null(found)) {
         # A row of zeros in both contributes nothing to the fit.
@@ -42,8 +42,8 @@ project <- function(object, newdata, assay = NULL, layer = NULL) {
     with_factors(newdata, coef, fit$basis, assay)
 }
 
-# The row of new data for each row of a factorisation (NA: none), or NULL if they are the same. `weights`: the sum of each old row.
-matched_rows <- function(old, new, counts, weights) {
+# The row of new data for each row of a factorisation (NA: none), or NULL if they are the same. `basis`: the old rows.
+matched_rows <- function(old, new, counts, basis) {
     if (is.null(old) || is.null(new)) {
         if (counts[1] != counts[2]) {
             stop(sprintf("newdata has %d rows, but the factorisation has %d; without names they must be the same", counts[2],
@@ -61,9 +61,10 @@ matched_rows <- function(old, new, counts, weights) {
     if (all(is.na(found))) stop("newdata has none of the rows of the factorisation: ", old[1], ", ...", call. = FALSE)
     ignored <- sum(!new %in% old)
     if (anyNA(found)) {
+        shares <- colSums(basis[is.na(found), , drop = FALSE]) / pmax(colSums(basis), .Machine$double.xmin)
         warning(sprintf(paste("%d of the %d rows of the factorisation are missing in newdata, and are left out of the fit",
-            "(they carry %.1f %% of the weight of the components); %d of its rows are not in the factorisation, and are ignored"),
-            sum(is.na(found)), length(old), 100 * sum(weights[is.na(found)]) / sum(weights), ignored), call. = FALSE)
+            "(they carry %.1f %% of the weight of component %d, and less of others); %d of its rows are not in the factorisation, and are ignored"),
+            sum(is.na(found)), length(old), 100 * max(shares), which.max(shares), ignored), call. = FALSE)
     }
     found
 }

@@ -134,7 +134,7 @@ pub enum Command {
     Choose(ChooseArgs),
     /// Write an HTML report of runs: error over time and iterations, phases, traffic, components
     Report(ReportArgs),
-    /// Attack what a party received: shows what a method gives away, from a run with --record-view
+    /// Verify what a site sent, judge and release its results, or attack what a party received in a run with --record-view
     Audit(AuditArgs),
     /// Take part in a run of parties on different machines, each with its own data: the options of a run, and where the hub is
     #[cfg(feature = "sites")]

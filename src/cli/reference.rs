@@ -198,8 +198,8 @@ fn methods() -> String {
     let mut out = String::from(
         "# Methods and messages\n\nMade by `fednmf list --markdown`; a test keeps it up to date. [Choosing an \
          algorithm](guide/algorithms.md) has a page for each method, [What leaves a party](privacy/what-leaves.md) a summary of the \
-         messages, the [command line](reference/command-line.md) what the options mean.\n\n## What leaves a rank or a party\n\nWith \
-         every method, while loading:\n\n",
+         messages, the [command line](reference/command-line.md) what the options mean. Shapes are in words of 8 bytes, or 4 in f32, unless they say bytes.\n\n## What leaves a rank \
+         or a party\n\nWith every method, while loading:\n\n",
     );
     // The protection of these messages is the same in all methods with parties, and in all without.
     let any = |private| registry::descriptions().find(|method| method.partition.is_private() == private);

@@ -54,7 +54,8 @@ pub fn approve(args: &ApproveArgs, comm: &Communicator) -> Result<i32> {
     let proposed = format!("{}Site {proposer} has proposed this, with the digest {digest}.", proposed.text());
     let (Some(by), Some(output), Some(cert), Some(key)) = (&args.by, &args.output, &args.cert, &args.key) else {
         print_line(&format!(
-            "{proposed}\nTo approve: --as 'NAME <MAIL>' --output F.json. To refuse: the same with --refuse REASON."
+            "{proposed}\nTo approve: --as 'NAME <MAIL>' --output F.json, with the --cert and --key of a person or of the site. To \
+             refuse: the same with --refuse REASON."
         ))?;
         return Ok(EXIT_DONE);
     };

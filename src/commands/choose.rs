@@ -220,6 +220,7 @@ fn opened_together(runs: &[&Run<'_>]) -> Option<String> {
         k: vectors,
         masked: first.method.masks_sums(),
         summed,
+        left: parties,
         what,
         instead: &[],
     };

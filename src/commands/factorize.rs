@@ -198,10 +198,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "WHAT", value_parser = words::<OnLostParty>(), default_value_t = OnLostParty::Abort, help_heading = "Running")]
     pub on_lost_party: OnLostParty,
 
-    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. If data, factors or what computes
-    /// their start need more, methods that can do so read the rows from the file in each iteration. Other runs are refused.
-    /// fednmf estimate --json predicts these numbers (data_bytes, factor_bytes, start_bytes, streamed_bytes). Not
-    /// counted: the program itself, and copies while it loads, saves or evaluates
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. If data and the
+    /// larger one of factors and start need more, methods that can do so read the rows from the file in each iteration. Other runs
+    /// are refused. fednmf estimate --json predicts these numbers for each rank (data_bytes, factor_bytes, start_bytes,
+    /// streamed_bytes). Not counted: the program itself, and copies while it loads, saves or evaluates
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Running")]
     pub memory: Option<u64>,
 

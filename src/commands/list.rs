@@ -118,7 +118,11 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
     }
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
     let rows: Vec<[String; 5]> = m.all_messages().map(|w| row(m, w)).collect();
-    out + &messages_to_read(HEADING, &rows, std::io::stdout())
+    if m.partition.is_private() {
+        out += "Of these, the options of a run send some only: 'fednmf join --propose' lists them.\n";
+    }
+    out + "Shapes are in words of 8 bytes, or 4 in f32, unless they say bytes.\n\n"
+        + &messages_to_read(HEADING, &rows, std::io::stdout())
 }
 
 /// The message table of a method as text.

@@ -152,13 +152,17 @@ impl Common {
         self.others_are_zero
     }
 
-    /// The share of the sum of the `factor` that is in rows without a column of the matrix.
-    fn missing_weight(&self, factor: &Array2<f64>) -> f64 {
-        // Noise may have left negative entries.
-        let sum = |row: ArrayView1<'_, f64>| row.iter().map(|x| x.abs()).sum::<f64>();
-        let all: f64 = factor.rows().into_iter().map(sum).sum();
-        let known: f64 = self.columns().1.into_iter().map(|row| sum(factor.row(row))).sum();
-        if all > 0.0 { (1.0 - known / all).max(0.0) } else { 0.0 }
+    /// The component of the `factor` of which most is in rows without a column of the matrix, and this share of its sum.
+    fn missing_weight(&self, factor: &Array2<f64>) -> (usize, f64) {
+        let rows = self.columns().1;
+        let share = |component: ArrayView1<'_, f64>| {
+            // Noise may have left negative entries.
+            let all: f64 = component.iter().map(|x| x.abs()).sum();
+            let known: f64 = rows.iter().map(|&row| component[row].abs()).sum();
+            if all > 0.0 { (1.0 - known / all).max(0.0) } else { 0.0 }
+        };
+        let shares = factor.columns().into_iter().map(share).enumerate();
+        shares.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
     }
 
     /// What becomes of columns that only the `factor`, or only the matrix `input`, has. `absent`: the missing entries.
@@ -170,7 +174,13 @@ impl Common {
         };
         let weight = match self.missing() {
             0 => String::new(),
-            _ => format!(" (they carry {:.1} % of the weight of the components)", 100.0 * self.missing_weight(factor)),
+            _ => {
+                let (component, share) = self.missing_weight(factor);
+                format!(
+                    " (they carry {:.1} % of the weight of component {component}, and less of others)",
+                    100.0 * share
+                )
+            }
         };
         format!(
             "{input}: {} of the {} columns of the factors {missing}{weight}; {} of its columns are not in the factors, and are \
@@ -620,7 +630,10 @@ mod tests {
             common.note("new.csv", &Missing::None, &v)
         };
         let told = note(&[Some(2), None, Some(0)]);
-        assert!(told.contains("1 of the 3 columns") && told.contains("they carry 12.5 % of the weight"), "{told}");
+        assert!(
+            told.contains("1 of the 3 columns") && told.contains("they carry 33.3 % of the weight of component 1,"),
+            "{told}"
+        );
         assert!(!note(&[Some(2), None, Some(0), Some(1)]).contains('%'));
     }
 }

@@ -116,9 +116,11 @@ fn only_an_approved_run_is_run() {
         &format!("approve {} --as x<y@z> -o {}", stage.at("proposal.json").display(), stage.at("again").display()),
     );
     for line in [
-        "  Each site needs at least 20 rows.",
-        "  The other sites will see 9 vectors (sums over rows) in the whole run.",
-        "  All sites but any one of them need at least 90 rows together, or 10 for each entry of a row if that is less.",
+        "All sites get V: k numbers for each column of the matrix. U, with a row for each row of a site, stays there.",
+        "  Each site needs at least 20 rows; the rules below may ask for more.",
+        "  The other sites will see 9 vectors (sums over rows) in the whole run, or as many as a row has entries if that is fewer.",
+        "  Leave out any one of the sites: the others need at least 90 rows together, or 10 times the number of columns if that is fewer.",
+        "All options, which are no command line:",
         "Sites in the run: any that the hub names; at least 4.",
         "Each site adds to its own 'fednmf join': --approved F.json, --transcript F.jsonl.",
     ] {

@@ -250,9 +250,12 @@ fn contradictory_options_are_refused() {
     let line = "--algo syn-sd --parties 4 --max-iters 1";
     fednmf(2, &format!("{line} --secure-threshold 3")).refused(&["--secure-threshold", "add --secure-sum"]);
     fednmf(2, &format!("{line} --secure-sum --secure-threshold 5")).refused(&["--secure-threshold 5", "4 parties"]);
-    fednmf(2, &format!("{line} --secure-sum --secure-threshold 1")).refused(&["--secure-threshold 1", "at least 2"]);
-    // Two disjoint pairs could each reconstruct a secret.
-    fednmf(2, &format!("{line} --secure-sum --secure-threshold 2")).refused(&["more than half", "from 3 to 4"]);
+    fednmf(2, &format!("{line} --secure-sum --secure-threshold 1")).refused(&["--secure-threshold 1", "at least 3"]);
+    // Each of two would read the other's terms.
+    fednmf(2, &format!("{line} --secure-sum --secure-threshold 2")).refused(&["--secure-threshold 2", "at least 3"]);
+    // Two disjoint groups could each reconstruct a secret.
+    let six = line.replace("--parties 4", "--parties 6");
+    fednmf(2, &format!("{six} --secure-sum --secure-threshold 3")).refused(&["more than half", "from 4 to 6"]);
     fednmf(2, &format!("{line} --secure-sum --secure-threshold 3 --dp gaussian --epsilon 1 --clip 1"))
         .refused(&["--secure-threshold", "--dp"]);
     fednmf(2, "--algo dsanls-secure --parties 4 --secure-sum --secure-threshold 3").refused(&["--secure-threshold"]);

@@ -461,7 +461,7 @@ fn contradictory_options_are_refused_with_a_reason() {
         ),
         ("--algo secure-hals --dp gaussian --epsilon 1 --sketch subsample", &["--sketch", "costs privacy"]),
         ("--algo secure-hals --dp gaussian --epsilon 1 --extrapolation restart", &["--extrapolation", "objective"]),
-        ("--algo secure-hals --dp gaussian --epsilon 1 --secure-sum --secure-threshold 2 --parties 3", &["--dp"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --secure-sum --secure-threshold 3 --parties 3", &["--dp"]),
         // All would know the weights of the first sum.
         ("--algo secure-hals --secure-sum --start public", &["--start public", "--accept-risk few-values"]),
         ("account --delta 1e-5", &["--noise", "--epsilon"]),

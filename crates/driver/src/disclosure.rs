@@ -117,6 +117,7 @@ impl PrivateCounts {
             k,
             masked,
             summed: method.participants(owners),
+            left: threshold.copied().unwrap_or(owners),
             what: self.what,
             instead: {
                 let ways = if self.what == "columns" { &COLUMNS } else { &ROWS };

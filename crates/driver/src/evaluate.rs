@@ -80,7 +80,8 @@ impl<T: Real> Driver<T> {
         let before = trajectory.compared.before;
         let stalled =
             |tol: f64| before.is_some_and(|before| before - now < tol * leading.size_of_decrease(first_loss, before));
-        Ok((self.limits.tol.is_some_and(stalled) && self.algorithm.tolerance_applies()).then_some(Stop::Tolerance))
+        let ends = self.limits.tol.is_some_and(stalled) && self.algorithm.ends_at_tolerance()?;
+        Ok(ends.then_some(Stop::Tolerance))
     }
 
     /// Writes the evaluation to trace and progress.

@@ -360,7 +360,11 @@ fn text_summary(
     let RunRecord { planned, start, .. } = run;
     let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
     let of_parties = run.private_factor || !run.annotations.of_parties.is_empty();
-    let beside = if of_parties { " and the parties' files beside it" } else { "" };
+    let beside = match start["own_input_of"].is_null() {
+        _ if !of_parties => "",
+        true => " and the parties' files beside it",
+        false => " and this site's own part beside it",
+    };
     let output = outputs.factors.as_ref().map(|path| match &outputs.place {
         Place::Encrypted(directory) => format!("encrypted in {}", directory.display()),
         _ => format!("{}{beside}", path.display()),

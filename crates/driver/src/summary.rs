@@ -339,7 +339,7 @@ pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
     if facts.ranks > 1 {
         let slowest = profile.imbalance.filter(|imbalance| *imbalance > IMBALANCE);
         let slowest = slowest.map_or_else(String::new, |by| format!("; the slowest computes {by:.2} times the mean"));
-        line("ranks", &format!("{} sent by all{slowest}", bytes(profile.bytes_sent)));
+        line("ranks", &format!("{} sent and received by all{slowest}", bytes(profile.bytes_sent)));
     }
     if let Some(exchanged) = facts.party_bytes {
         line("parties", &format!("{} exchanged by all", bytes(exchanged)));
@@ -452,7 +452,10 @@ mod tests {
         let text = block(&two, &two_ranks());
         assert!(text.contains("hals on 2 ranks with 4 threads each, peak"), "{text}");
         assert!(text.contains(" KiB on a rank, ") && text.contains(" KiB on all\n"), "{text}");
-        assert!(text.contains("\n  ranks     80 B sent by all; the slowest computes 1.50 times the mean\n"), "{text}");
+        assert!(
+            text.contains("\n  ranks     80 B sent and received by all; the slowest computes 1.50 times the mean\n"),
+            "{text}"
+        );
         assert!(text.ends_with("  factors   not kept (no --output)\n"), "{text}");
     }
 }

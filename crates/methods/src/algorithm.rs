@@ -92,9 +92,13 @@ pub trait Algorithm<T: Real> {
         true
     }
 
-    /// Whether a small decrease of the error indicates convergence; false right after the arithmetic has changed.
-    fn tolerance_applies(&self) -> bool {
-        true
+    /// Whether a decrease of the error below `--tol` ends the run. A method that can go on more exactly does so instead, and is
+    /// asked again after the next evaluation.
+    ///
+    /// # Errors
+    /// If it cannot go on.
+    fn ends_at_tolerance(&mut self) -> Result<bool> {
+        Ok(true)
     }
 
     /// Runs the steps that follow the last iteration, such as a single aggregation, before the last evaluation and the

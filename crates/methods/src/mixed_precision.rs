@@ -1,4 +1,4 @@
-//! `--precision mixed`: iterations in f32 for as long as they lower the error, then in f64.
+//! `--precision mixed`: iterations in f32 for as long as they lower the error, by `--tol` at least, then in f64.
 //!
 //! Far from convergence, a factorisation needs no more digits than f32 has, and an iteration in f32 reads half the
 //! bytes. The data are held in both precisions until the change to f64, and in f64 only afterwards. The change depends
@@ -149,9 +149,12 @@ impl Algorithm<f64> for Mixed {
         Ok(measures)
     }
 
-    fn tolerance_applies(&self) -> bool {
-        // A decrease below the resolution of f32 may still be possible in f64.
-        self.progress.changed_at.is_none_or(|at| at != self.double.iteration())
+    fn ends_at_tolerance(&mut self) -> Result<bool> {
+        if self.single.is_some() {
+            self.change()?;
+        }
+        // The last decrease was still one of f32.
+        Ok(self.progress.changed_at != Some(self.double.iteration()))
     }
 
     fn watch(&mut self, interrupt: &Interrupt) {

@@ -424,6 +424,9 @@ fn fit(body: &mut String, histories: &[History]) {
             measures.into_iter().map(|(measure, x)| format!("{} {x:.6}", label(measure, history))).collect();
         paragraph(body, &format!("At the end: {}.", measures.join(", ")));
     }
+    if leading != Measure::RelativeError {
+        paragraph(body, "The relative error is of squares, which the runs do not minimise: it may rise.");
+    }
     body.push_str("<div class=\"views\">\n");
     for (view, figure) in &found {
         write_figure(body, figure, &format!(" data-view=\"{view}\""));
@@ -687,7 +690,14 @@ fn command(body: &mut String, history: &History) {
     if let Some(method) = method(history) {
         paragraph(
             body,
-            &format!("{}: {}{}. Paper to cite: {}.", method.name, method.summary, updates(history), method.paper),
+            &format!(
+                "{}: {}{}. Paper to cite: {}{}.",
+                method.name,
+                method.summary,
+                updates(history),
+                method.paper,
+                of_extrapolation(history, method.measure)
+            ),
         );
     }
     let _ = writeln!(body, "<details><summary>All parameters of {}</summary>", escape(&history.name));
@@ -700,6 +710,17 @@ fn command(body: &mut String, history: &History) {
     let name = format!("Parameters of {}", history.name);
     table(body, &name, &["parameter", "value"], rows.chain(more).collect::<Vec<_>>());
     body.push_str("</details>\n");
+}
+
+/// The paper of the extrapolation, if the run had one that is not part of its method.
+fn of_extrapolation(history: &History, measure: Measure) -> &'static str {
+    match (history.parameter("extrapolation") == "restart", measure) {
+        (true, Measure::Divergence | Measure::BetaDivergence) => {
+            "; for the extrapolation Hien, Leplat, Gillis, arXiv 2401.06646 (2024)"
+        }
+        (true, Measure::RelativeError) => "; for the extrapolation Ang, Gillis, Neural Computation 31 (2019)",
+        _ => "",
+    }
 }
 
 /// How the factors started and were updated, which a run may choose itself: ` (init sampled, extrapolation restart)`.

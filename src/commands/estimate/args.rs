@@ -62,10 +62,11 @@ pub struct EstimateArgs {
     /// Iterations, for the time in the batch script and for --trace
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number)]
     max_iters: usize,
-    /// Seconds that a message between ranks takes, however short: 2e-6
+    /// Seconds that a message between ranks takes, however short, such as 2e-6 [default: measured between the two ranks
+    /// of mpirun -n 2, or between two nodes with srun -N 2 -n 2; else assumed]
     #[arg(long, allow_negative_numbers = true, value_name = "S", value_parser = any_number)]
     latency: Option<f64>,
-    /// Bytes a second between ranks, with --ranks-per-node between nodes: 10G, 1e10
+    /// Bytes a second between ranks, with --ranks-per-node between nodes, such as 10G [default: as --latency]
     #[arg(long, allow_negative_numbers = true, value_name = "SIZE", value_parser = parse_bytes)]
     bandwidth: Option<u64>,
     /// Ranks on each node, which share its bandwidth to other nodes [default: all ranks are on one node]

@@ -165,7 +165,14 @@ impl Report<'_> {
             size(cost.factors)
         );
         if cost.start > 0.0 {
-            let _ = writeln!(out, "          {} for the start, before the factors", size(cost.start));
+            let _ = writeln!(out, "          {} for the start, which is freed before the iterations", size(cost.start));
+        }
+        if self.counts() > 0.0 {
+            let _ = writeln!(
+                out,
+                "          {} for the nonzeros of each row, by which the ranks divide them",
+                size(self.counts())
+            );
         }
         let together = |ranks: usize| size(ranks as f64 * self.peak());
         let mut others = String::new();

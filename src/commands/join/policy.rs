@@ -215,6 +215,8 @@ struct Facts<'a> {
     suppresses: bool,
     /// `None`: the checks do not ask.
     colluding: Option<usize>,
+    /// The number of parties with which the run may go on without the others.
+    left: Option<usize>,
     outputs: Vec<(Written, &'static str)>,
 }
 
@@ -248,6 +250,7 @@ impl<'a> Facts<'a> {
                     // A preparation leaves such columns out by itself.
                     suppresses: settings.get("suppress_rare").is_none_or(|given| !given.is_null()),
                     colluding: settings.get("colluding").and_then(Value::as_u64).map(|count| count as usize),
+                    left: None,
                     outputs: Vec::new(),
                 };
             }
@@ -277,6 +280,7 @@ impl<'a> Facts<'a> {
             accepted: groups.disclosure.and_then(|limits| limits.accept_risk.text()).unwrap_or_default(),
             suppresses: groups.disclosure.is_some_and(|limits| limits.suppress_rare.as_ref().is_some()),
             colluding: groups.disclosure.filter(|_| !groups.is_noised()).map(|limits| limits.colluding),
+            left: groups.threshold.and_then(|group| group.secure_threshold.as_ref().copied()),
             outputs: outputs
                 .into_iter()
                 .filter(|(_, _, given)| *given)
@@ -454,6 +458,16 @@ impl Policy {
             if !given {
                 refuse("require", format!("requires {}", required.option()));
             }
+        }
+        if let (Some(least), Some(left)) = (self.min_parties, facts.left)
+            && left < least
+        {
+            refuse(
+                "min_parties",
+                format!(
+                    "requires at least {least} parties, and --secure-threshold {left} goes on with {left}; give at least {least}"
+                ),
+            );
         }
         if self.approval.is_some() && !run.approved {
             refuse("approval", "requires --approved, the approval of a proposed run by a person".into());

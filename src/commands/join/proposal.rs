@@ -65,6 +65,8 @@ pub struct Limits {
     pub hidden: usize,
     /// How many other sites put together what they receive.
     pub colluding: usize,
+    /// The number of sites with which the run may go on without the others.
+    pub left: Option<usize>,
 }
 
 /// The budget of a run.
@@ -159,6 +161,9 @@ impl Proposal {
         let given = |(_, value): &(&String, &Value)| !value.is_null();
         let parameter = |(name, value): (&String, &Value)| format!("  {} {}\n", typed(name), shown(Some(value)));
         let parameters: String = self.parameters.iter().filter(given).map(parameter).collect();
+        let not_set: Vec<String> =
+            self.parameters.iter().filter(|each| !given(each)).map(|(name, _)| typed(name)).collect();
+        let not_set = if not_set.is_empty() { String::new() } else { format!("Not set: {}.\n", not_set.join(", ")) };
         let Proposal { method, messages, limits, budget, .. } = self;
         let masked = messages.iter().any(|message| message.payload == Payload::Masked.name());
         let mut messages = messages::table(messages, std::io::stdout());
@@ -173,7 +178,11 @@ impl Proposal {
         };
         let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules;
         let summary = list::description(method).map_or("", |description| description.summary);
-        format!("{method}: {summary}\n\nWhat leaves a site:\n{messages}\n{more}All options:\n{parameters}\n")
+        let result = AgreedRun::of(&self.parameters).map_or("", |run| result(run.method.description().partition));
+        format!(
+            "{method}: {summary}\n{result}\nWhat leaves a site:\n{messages}\n{more}All options, which are no command line:\n{parameters}\
+             {not_set}\n"
+        )
     }
 
     /// Refuses a run that is not the proposed one.
@@ -196,6 +205,19 @@ impl Proposal {
             "approves another run; run what is approved, or propose this:\n  {}",
             differences.join("\n  ")
         )))
+    }
+}
+
+/// What the sites have in the end, in a sentence.
+fn result(partition: Partition) -> &'static str {
+    match partition {
+        Partition::PartyRows => {
+            "All sites get V: k numbers for each column of the matrix. U, with a row for each row of a site, stays there.\n"
+        }
+        Partition::PartyColumns => {
+            "All sites get U: k numbers for each row of the matrix. V, with a row for each column of a site, stays there.\n"
+        }
+        _ => "",
     }
 }
 
@@ -229,26 +251,35 @@ impl Limits {
         let found = params.limits(run.count("k"), method.opened_sums(), duration);
         let of = if method.description().partition == Partition::PartyColumns { "columns" } else { "rows" };
         let (least, vectors, hidden) = (found.least, found.vectors, found.hidden);
-        Some(Limits { of: of.into(), least, vectors, hidden, colluding: params.colluding })
+        let left = groups.threshold.and_then(|group| group.secure_threshold.as_ref().copied());
+        Some(Limits { of: of.into(), least, vectors, hidden, colluding: params.colluding, left })
     }
 
     /// In words, where sums are `masked` or not.
     fn text(&self, masked: bool) -> String {
-        let Limits { of, least, vectors, hidden, colluding } = self;
-        let one = of.trim_end_matches('s');
+        let Limits { of, least, vectors, hidden, colluding, left } = self;
+        let (one, across) = if of == "rows" { ("row", "columns") } else { ("column", "rows") };
         let mut lines = vec![
             "Limits, checked before the first sum unless --accept-risk names the risk:".to_string(),
-            format!("Each site needs at least {least} {of}."),
+            format!("Each site needs at least {least} {of}; the rules below may ask for more."),
         ];
         if *vectors > 0 {
             let left_out = if *colluding == 1 { "one".to_string() } else { colluding.to_string() };
-            let who = match masked {
-                true => format!("All sites but any {left_out} of them need at least {hidden} {of} together"),
-                false => format!("Each site needs at least {hidden} {of}, since its sums are not masked"),
+            let who = match left.map(|left| left.saturating_sub(*colluding).max(1)) {
+                _ if !masked => format!("Each site needs at least {hidden} {of}, since its sums are not masked"),
+                Some(sites) => {
+                    format!("Since sites may be lost, any {sites} sites need at least {hidden} {of} together")
+                }
+                None => {
+                    format!("Leave out any {left_out} of the sites: the others need at least {hidden} {of} together")
+                }
             };
             lines.extend([
-                format!("The other sites will see {vectors} vectors (sums over {of}) in the whole run."),
-                format!("{who}, or {SHARE} for each entry of a {one} if that is less."),
+                format!(
+                    "The other sites will see {vectors} vectors (sums over {of}) in the whole run, or as many as a {one} has entries \
+                     if that is fewer."
+                ),
+                format!("{who}, or {SHARE} times the number of {across} if that is fewer."),
                 format!("This limits one attack on these sums, and does not hide single {of}: docs/privacy/attacks.md has figures."),
             ]);
         }

@@ -58,7 +58,7 @@ pub fn messages() -> Vec<&'static MessageSpec> {
 pub fn check_opened(limits: &DisclosureParams, counts: &[usize], length: usize, sums: usize) -> Result<()> {
     let sums = sums.min(length);
     let summed = counts.iter().filter(|count| **count > 0).count();
-    let part = PrivatePart { counts, length, k: sums, masked: true, summed, what: "rows", instead: &[] };
+    let part = PrivatePart { counts, length, k: sums, masked: true, summed, left: summed, what: "rows", instead: &[] };
     let once = Duration { iterations: 0, eval_every: 0 };
     let Some(found) = limits.check(&part, Some(OpenedSums::AtEvaluations), once) else { return Ok(()) };
     let why = match found.risk {
@@ -87,7 +87,7 @@ pub fn check_rare(
     blocks: &[&dyn EntryFacts],
 ) -> Result<()> {
     let summed = counts.iter().filter(|count| **count > 0).count();
-    let part = PrivatePart { counts, length, k: 1, masked: true, summed, what: "rows", instead: &[] };
+    let part = PrivatePart { counts, length, k: 1, masked: true, summed, left: summed, what: "rows", instead: &[] };
     let found = limits.check_rare(&part, Some(OpenedSums::ExactProducts(2)), blocks);
     found.map_or(Ok(()), |found| Err(Error::input(found.reason)))
 }

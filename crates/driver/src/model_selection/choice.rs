@@ -47,6 +47,8 @@ const NEARLY: f64 = 0.5;
 const STRONGER: f64 = 4.0;
 /// From this ratio on, the loss hardly falls beyond an elbow.
 const ENDLESS: f64 = 1000.0;
+/// Components whose held-out error is above this multiple of the least one do not predict.
+const POOR: f64 = 2.0;
 /// A held-out error above this multiple of the median is no error of prediction.
 const FAR: f64 = 4.0;
 /// Errors on held-out entries that differ by less than this share of the fall from the first k are equal: runs that have not
@@ -171,6 +173,16 @@ pub(super) fn recommended(chosen: Chosen<'_>, points: &[Point], most: usize) -> 
         warnings.push(
             "all held-out entries are zeros, so the held-out error says nothing of the others; hold out more".into(),
         );
+    }
+    let error_of = |k: usize| points.iter().find(|point| point.k == k)?.heldout.map(|(error, _)| error);
+    if let Some((k, least)) = interpretation.zip(error_of(best.k))
+        && let Some(error) = error_of(k).filter(|error| *error > POOR * least)
+    {
+        warnings.push(format!(
+            "the held-out error of k = {k} is {:.1} times the least: its components are stable, but do not predict; another loss may suit the \
+             data better",
+            error / least
+        ));
     }
     match points {
         [_] => warnings.push(format!("only k = {} was tried: it takes several to choose from", chosen.k)),

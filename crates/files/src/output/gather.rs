@@ -130,6 +130,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         // The other ranks learn only the owners of private pieces.
         let notice = ControlTag::new(self.tag.kind);
         let all = comm.gather_public_present(notice, &Notice { heads, hosted: self.hosted() });
+        let present: Vec<usize> = (0..all.len()).filter(|&rank| all[rank].is_some()).collect();
         let all = all.into_iter().map(Option::unwrap_or_default);
         let (heads, hosted): (Vec<Vec<Head>>, Vec<Vec<usize>>) = all.map(|of| (of.heads, of.hosted)).unzip();
         let plan = plan::matrices(&heads).map_err(Error::on_all_ranks)?;
@@ -143,7 +144,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         let writer = comm.reports().then(|| self.shared_file(files.as_ref())).transpose();
         // In this order an error of the shared file takes precedence over errors of the parties' files.
         let (writer, private) = comm.agree_on_error(writer.and_then(|w| Ok((w, private?))))?;
-        let shared = self.shared_rows(comm, (&plan, &heads), &shared, writer);
+        let shared = self.shared_rows(comm, (&plan, &heads, &present), &shared, writer);
         let shared = comm.agree_on_error(shared)?;
         // Ranks that write nothing need not check.
         let looks = self.generation.is_none() && (comm.reports() || !private.is_empty());
@@ -180,11 +181,11 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         Sink::create(self.encoding, self.path, self.root(Owner::Shared, files), self.access)
     }
 
-    /// Sends this rank's rows to the writing ranks that do not have them, and returns the finished file.
+    /// Sends this rank's rows to the writing ranks that do not have them and are not lost, and returns the finished file.
     fn shared_rows(
         &self,
         comm: &Communicator,
-        (plan, heads): (&[Matrix], &[Vec<Head>]),
+        (plan, heads, present): (&[Matrix], &[Vec<Head>], &[usize]),
         pieces: &[&Piece<'p, T>],
         mut sink: Option<Sink<'_>>,
     ) -> Result<Option<Part>> {
@@ -215,9 +216,8 @@ impl<'p, T: Real> Job<'_, 'p, T> {
                     match (mine, comm.reports()) {
                         // If ranks have owners, each of them writes a file.
                         (true, true) if comm.has_owners() => {
-                            (0..comm.size())
-                                .filter(|&r| own(r).is_none())
-                                .for_each(|r| comm.send(self.tag, r, &buffer));
+                            let lacking = present.iter().filter(|&&r| own(r).is_none());
+                            lacking.for_each(|&r| comm.send(self.tag, r, &buffer));
                         }
                         (true, false) => comm.send(self.tag, 0, &buffer),
                         (false, true) if own(comm.rank()).is_none() => {

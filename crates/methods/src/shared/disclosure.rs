@@ -164,6 +164,8 @@ pub struct PrivatePart<'a> {
     pub masked: bool,
     /// The number of parties with terms in each sum.
     pub summed: usize,
+    /// The number of parties with which a run may go on after others have dropped out.
+    pub left: usize,
     /// "rows" or "columns".
     pub what: &'static str,
     /// What tells less than the sums of the method: noise, if it offers noise, and another method.
@@ -181,8 +183,9 @@ impl PrivatePart<'_> {
     fn hidden(&self, colluding: usize) -> usize {
         let mut counts: Vec<usize> = self.counts.iter().copied().filter(|&count| count > 0).collect();
         counts.sort_unstable();
-        let alone = !self.masked || colluding + 1 >= self.summed || self.summed < counts.len();
-        let seen = if alone { 1 } else { self.summed - colluding };
+        let left = self.left.min(self.summed);
+        let alone = !self.masked || colluding + 1 >= left || self.summed < counts.len();
+        let seen = if alone { 1 } else { left - colluding };
         counts[..seen.min(counts.len())].iter().sum()
     }
 
@@ -413,7 +416,7 @@ mod tests {
 
     fn part(counts: &[usize], length: usize, masked: bool) -> PrivatePart<'_> {
         let summed = counts.iter().filter(|count| **count > 0).count();
-        PrivatePart { counts, length, k: 5, masked, summed, what: "rows", instead: &["noise (--dp)"] }
+        PrivatePart { counts, length, k: 5, masked, summed, left: summed, what: "rows", instead: &["noise (--dp)"] }
     }
 
     fn run(iterations: usize) -> Duration {
@@ -473,6 +476,9 @@ mod tests {
         assert_eq!(params.check(&part(&[1000, 1000], 1000, true), None, run(3)), None);
         // Sums over three of five in each round are equations for each party's term.
         assert_eq!([3, 5].map(|summed| PrivatePart { summed, ..part(&[1000; 5], 1000, true) }.hidden(1)), [1000, 4000]);
+        // After losses the smallest parties may be left.
+        let with_losses = |left| PrivatePart { left, ..part(&[100, 200, 3000, 4000, 5000], 1000, true) }.hidden(1);
+        assert_eq!([5, 4, 3].map(with_losses), [7300, 3300, 300]);
     }
 
     /// Counts in blocks of 20 rows, and the same with a part that is a multiple of nothing.

@@ -74,9 +74,9 @@ fednmf_base::parameters! {
     /// Whether sums over parties survive drop-outs.
     pub struct ThresholdParams {
         /// With --secure-sum: sums continue without parties that drop out while at least T remain, by secret shares for
-        /// each sum (Bonawitz et al.). T parties together can then uncover any other. A site of 'fednmf join' that is gone
-        /// has dropped out; a rank of MPI that dies ends the run all the same
-        pub secure_threshold: OrNone<usize> = OrNone::None, "T|none", or_none(count(2));
+        /// each sum (Bonawitz et al.). T parties together can then uncover any other, and T is at least 3, since two read each
+        /// other's terms. A site of 'fednmf join' that is gone has dropped out; a rank of MPI that dies ends the run all the same
+        pub secure_threshold: OrNone<usize> = OrNone::None, "T|none", or_none(count(3));
     }
 }
 

@@ -63,8 +63,14 @@ impl Finding {
     pub fn told_apart(mut self, members: &[f64], others: &[f64]) -> Finding {
         self.auc = auc(members, others);
         self.baseline = Some(0.5);
+        self.by_chance(members.len(), others.len())
+    }
+
+    /// With the range that its AUC has by chance, if it has one.
+    #[must_use]
+    pub fn by_chance(mut self, members: usize, others: usize) -> Finding {
         if self.auc.is_some() {
-            let by = 2.0 * deviation(members.len(), others.len());
+            let by = 2.0 * deviation(members, others);
             self.note += &format!("; by chance AUC {:.2} to {:.2}", (0.5 - by).max(0.0), (0.5 + by).min(1.0));
         }
         self

@@ -45,8 +45,8 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     presence.baseline = Some(0.5);
     let (carried, absent) = (rare.carried.len(), rare.absent.len());
     let none = if absent == 0 { ": nothing to tell them from" } else { "" };
-    let presence =
-        presence.note(format!("{carried} that 1 to {FEW} hidden ones have, {absent} that none has{none}")).since(began);
+    let presence = presence.note(format!("{carried} that 1 to {FEW} hidden ones have, {absent} that none has{none}"));
+    let presence = presence.by_chance(carried, absent).since(began);
     let began = Instant::now();
     let mean = own.mean_axis(Axis(0)).unwrap_or_default();
     let mut nearer = 0;
