@@ -12,7 +12,7 @@ _BLOCK = 1_000_000
 #: Below this share of its terms a difference of sums has too few digits.
 _CANCELLED = 1e-8
 #: Lower bound of an entry of W H in a negative power, in units of X; the same as in the iterations.
-_FLOOR = float(np.finfo(np.float32).eps)
+_FLOOR = float(np.finfo(np.float64).eps)
 
 
 def _row_blocks(X: Any, k: int):

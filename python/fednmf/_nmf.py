@@ -319,7 +319,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if W is None or H is None:
             raise ValueError("init='custom' needs W and H")
         W, H = (_run.checked(factor, name, accept_sparse=False, dtype=X.dtype) for name, factor in (("W", W), ("H", H)))
-        k = len(H) if self.n_components in ("auto", None) else self.n_components
+        k = len(H) if self.n_components == "auto" else self._k(X.shape[1], None)
         self._check_start("W", W, (X.shape[0], k))
         self._check_start("H", H, (k, X.shape[1]))
         return W, H

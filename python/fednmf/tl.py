@@ -209,6 +209,11 @@ def project(
             "reference.uns['nmf'] = {'params': {'beta_loss': 'kullback-leibler'}}, or 'frobenius'"
         )
     components = np.asarray(reference.varm["NMF"])
+    if not (np.isfinite(components).all() and (components >= 0).all()):
+        raise ValueError(
+            "reference.varm['NMF'] has entries that are not finite numbers of at least 0, as scores are: give components, such as "
+            "gene_spectra_tpm of cNMF's results"
+        )
     if not components.any():
         raise ValueError("the components of the reference are all zero: factorise it with a smaller penalty")
     used = _factorised(reference, components)

@@ -59,6 +59,14 @@ def test_the_divergence_on_digits_is_at_most_that_of_scikit_learn(digits, k):
 
 
 @pytest.mark.parametrize("solver", ["auto", "mu"])
+@pytest.mark.parametrize("loss", ["itakura-saito", -1.0, 0.5])
+def test_the_error_of_quiet_rows_counts(loss):
+    X = np.array([[1e4, 2e4, 3e4], [1e-6, 2e-6, 3e-6]])
+    model = NMF(1, beta_loss=loss, random_state=0)
+    np.testing.assert_allclose(model.fit_transform(X) @ model.components_, X, rtol=1e-6)
+    assert model.reconstruction_err_ < 1e-3
+
+
 @pytest.mark.parametrize("loss", ["itakura-saito", 0.5, "kullback-leibler", 1.5, 3])
 def test_every_loss_is_at_most_that_of_the_best_start_of_scikit_learn(digits, loss, solver):
     X = digits[:300] + (0.5 if loss == "itakura-saito" else 0.0)

@@ -60,6 +60,14 @@ def test_new_cells_get_weights_by_the_names_of_genes(cells, loss):
     np.testing.assert_allclose(new.obsm["X_nmf"], cells.obsm["X_nmf"][:20], rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -1])
+def test_components_that_are_no_weights_are_refused(cells, wrong):
+    fednmf.tl.nmf(cells, 3)
+    cells.varm["NMF"][4, 1] = wrong
+    with pytest.raises(ValueError, match="not finite numbers of at least 0"):
+        fednmf.tl.project(cells[:9].copy(), cells)
+
+
 @pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
 def test_genes_that_new_cells_lack_are_left_out_of_the_fit(cells, loss):
     fednmf.tl.nmf(cells, 3, beta_loss=loss, max_iter=1000)

@@ -20,6 +20,7 @@ use fednmf_driver::missing::Marks;
 use fednmf_driver::progress::Progress;
 use fednmf_driver::{metadata, missing, streaming, tell_of_duplicates};
 use fednmf_files as data;
+use fednmf_files::features::FeatureType;
 use fednmf_files::formats::options::TableFormat;
 use fednmf_files::names;
 use fednmf_files::names::{Match, Names, compare, repeated, unmatched};
@@ -87,8 +88,9 @@ impl StoredFactors {
     pub fn open_input(&self, mut spec: InputSpec, comm: &Communicator) -> Result<OpenedInput<'_>> {
         self.run.check_usable(&self.path).map_err(Error::on_all_ranks)?;
         self.run.apply(&mut spec);
-        if self.run.common_columns && !spec.by_party() {
-            spec.use_columns(&self.stored.names().columns.unwrap_or_default());
+        // Columns are found by name, whatever their type.
+        if spec.features.feature_type == FeatureType::Only && self.stored.names().columns.is_some() {
+            spec.features.feature_type = FeatureType::All;
         }
         let input = data::open(&spec, comm)?;
         spec.complete(input.header());
@@ -372,7 +374,10 @@ impl<'a> OpenedInput<'a> {
         let hint = match () {
             () if u.1 != v.1 => "; they are not the factors of one run".to_string(),
             () if (v.0, u.0) == (m, n) => format!("; they fit the transposed one: {add} --transpose"),
-            () if v.0 == n => "; V fits: 'fednmf project' computes U for other rows than those of the run".to_string(),
+            () if v.0 == n => match self.factors.run.is_boolean() {
+                true => "; V fits, but new rows have no Boolean factors: factorise all rows together".to_string(),
+                false => "; V fits: 'fednmf project' computes U for other rows than those of the run".to_string(),
+            },
             () if v.0 == m => {
                 format!(
                     "; V fits the transposed one: 'fednmf project{other}' computes U for other rows than those of the run"

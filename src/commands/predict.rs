@@ -151,7 +151,13 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     }
     if observed > 0 {
         let rmse = (squares / observed as f64).sqrt();
-        note(&format!("RMSE {rmse:.6} to {}", counted(observed, "observed value", "observed values")));
+        let values = counted(observed, "observed value", "observed values");
+        note(&match factors.run.is_binarized() {
+            true => format!(
+                "RMSE {rmse:.6} to {values}, of which those from the run's threshold on are 1 and others 0 (--binarize)"
+            ),
+            false => format!("RMSE {rmse:.6} to {values}"),
+        });
     }
     Ok(EXIT_DONE)
 }

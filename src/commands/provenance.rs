@@ -258,6 +258,11 @@ impl Provenance {
         Ok(())
     }
 
+    /// Whether the run made zeros and ones of its entries.
+    pub fn is_binarized(&self) -> bool {
+        self.binarize.is_some()
+    }
+
     /// Whether the factors are Boolean.
     pub fn is_boolean(&self) -> bool {
         self.method.is_some_and(|method| method.is_boolean())

@@ -174,7 +174,7 @@ fn three_sites_find_the_programmes_of_their_joined_cells() {
         let says = stage.says(site);
         says.lines().find(|line| line.contains("the SHA-256 of their names")).unwrap_or_default().to_string()
     });
-    assert!(used[0].contains(&format!("all have {common} columns in common")), "{}", stage.says("a"));
+    assert!(used[0].contains(&format!("all matrices have {common} columns")), "{}", stage.says("a"));
     assert!(used.iter().all(|line| *line == used[0]), "{used:?}");
     for site in SITES {
         let transcript = stage.at(site).join("prepare.jsonl");

@@ -297,6 +297,11 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
                 .into(),
         );
     }
+    let infinite = [Measure::Divergence, Measure::BetaDivergence].iter().find_map(|measure| {
+        let beta = run.start["params"]["beta"].as_f64().unwrap_or(1.0);
+        metrics::note_infinite(beta, trajectory.value(measure.key())?)
+    });
+    all.extend(infinite.map(|why| format!("{why}; zeros of a start stay, so take one without zeros (--init)")));
     let stayed_in_f32 = end["iterations_in_f32"].as_u64() == Some(trajectory.iteration as u64);
     if stayed_in_f32 && trajectory.iteration > 0 {
         all.push(

@@ -86,9 +86,14 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         Source::File { path, dataset } if !spec.by_party() => features::types(path, dataset.as_deref()),
         _ => None,
     };
-    let turned = feature_types.as_ref().filter(|(of_rows, _)| *of_rows && !spec.transpose);
+    let turned = match &spec.source {
+        Source::File { path, dataset } if !spec.by_party() && !spec.transpose => {
+            features::are_rows(path, dataset.as_deref())
+        }
+        _ => false,
+    };
     let turned =
-        turned.map(|_| "the rows are features, as genes are; with --transpose they are the columns".to_string());
+        turned.then(|| "the rows are features, as genes are; with --transpose they are the columns".to_string());
     let feature_types = feature_types
         .map(|(_, types)| features::counts(&types).into_iter().map(|(name, n)| (name.to_string(), n as u64)).collect());
     if spec.table.format == TableFormat::Triples && spec.table.repeated == Repeated::Refuse {

@@ -96,7 +96,7 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
     if (rows, cols) != (m, n) {
         let hint = if (cols, rows) == (m, n) { ": it is turned, so transpose it" } else { "" };
         return Err(at(Error::input(format!(
-            "{path}: is {rows} x {cols}, but the data {m} x {n} (after --transpose); it marks the missing entries of a matrix of \
+            "{path}: is {rows} x {cols}, but the data, after --transpose if that is given, {m} x {n}; it marks the missing entries of a matrix of \
              the same shape{hint}"
         ))));
     }

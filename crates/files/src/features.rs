@@ -67,6 +67,12 @@ pub fn types(path: &str, dataset: Option<&str>) -> Option<(bool, Vec<String>)> {
     is_readable(path, dataset).then(|| hdf5_lists::feature_types(path, dataset)).flatten()
 }
 
+/// Whether the rows of the matrix are features, as the file's format says.
+pub fn are_rows(path: &str, dataset: Option<&str>) -> bool {
+    Path::new(path).extension().is_some_and(|end| end.eq_ignore_ascii_case("loom"))
+        || types(path, dataset).is_some_and(|(of_rows, _)| of_rows)
+}
+
 /// Whether each column of an AnnData matrix is marked as highly variable, or a mark that cannot be read; `None` if nothing is.
 fn highly_variable(path: &str, dataset: Option<&str>) -> Option<std::result::Result<Vec<bool>, String>> {
     is_readable(path, dataset).then(|| hdf5_lists::highly_variable(path, dataset)).flatten()

@@ -285,7 +285,7 @@ impl Preparation {
     fn has_genes_as_rows(&self) -> bool {
         let Source::File { path, dataset } = &self.spec.source else { return false };
         let plain = !self.spec.transpose && !self.spec.by_party();
-        plain && matches!(features::types(path, dataset.as_deref()), Some((true, _)))
+        plain && features::are_rows(path, dataset.as_deref())
     }
 
     /// The matrices of the hosted parties, and the rules. Collective.

@@ -166,7 +166,7 @@ pub fn compare_used(used: &[String], why: &str, comm: &Communicator) -> SharedRe
     }
     comm.note_agreed(USED_COLUMNS.kind, used.iter().map(String::as_str));
     if comm.reports() {
-        note(&format!("all have {} columns in common; the SHA-256 of their names is {}", own.0, own.1));
+        note(&format!("all matrices have {} columns; the SHA-256 of their names is {}", own.0, own.1));
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 //! ≤ 2, block majorisation-minimisation (Hien, Leplat, Gillis, arXiv 2401.06646).
 
 use fednmf_base::error::{Error, Result, SharedResult};
-use fednmf_linalg::Real;
 use fednmf_linalg::nls::divergence::{BetaMultiply, Extrapolated, unit};
+use fednmf_linalg::{Block, Real};
 
 use super::{Loss, describe};
 use crate::cost::{Cost, Workload};
@@ -176,6 +176,19 @@ pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Shared
     let header = &problem.data.header;
     check_zeros(beta, header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros)
         .map_err(Error::on_all_ranks)?;
+    // The statistics may be those of the data in f64.
+    let vanished = |block: &Block<T>| {
+        let mut nonzeros = 0;
+        (0..block.shape().0).for_each(|i| block.for_each_nonzero(i, |_, _| nonzeros += 1));
+        nonzeros < block.shape().0 * block.shape().1
+    };
+    if beta <= 0.0 {
+        let why = "has entries that are zero in f32, whose divergence from any fit is infinite; use --precision f64";
+        let any = problem.data.blocks.iter().any(vanished);
+        let checked =
+            if any { Err(Error::input(format!("--loss or --beta {beta}: the matrix {why}"))) } else { Ok(()) };
+        problem.comm.agree_on_error(checked)?;
+    }
     let unit = unit(problem.data.statistics.norm2, header.rows as f64 * header.cols as f64);
     if ![beta - 1.0, beta].iter().all(|&by| unit.powf(by).is_normal()) {
         return Err(Error::input(format!(
