@@ -58,7 +58,6 @@ def test_the_divergence_on_digits_is_at_most_that_of_scikit_learn(digits, k):
     assert NMF(k, beta_loss=1, init="random", random_state=0).fit(digits).reconstruction_err_ != ours.reconstruction_err_
 
 
-@pytest.mark.parametrize("solver", ["auto", "mu"])
 @pytest.mark.parametrize("loss", ["itakura-saito", -1.0, 0.5])
 def test_the_error_of_quiet_rows_counts(loss):
     X = np.array([[1e4, 2e4, 3e4], [1e-6, 2e-6, 3e-6]])
@@ -67,6 +66,7 @@ def test_the_error_of_quiet_rows_counts(loss):
     assert model.reconstruction_err_ < 1e-3
 
 
+@pytest.mark.parametrize("solver", ["auto", "mu"])
 @pytest.mark.parametrize("loss", ["itakura-saito", 0.5, "kullback-leibler", 1.5, 3])
 def test_every_loss_is_at_most_that_of_the_best_start_of_scikit_learn(digits, loss, solver):
     X = digits[:300] + (0.5 if loss == "itakura-saito" else 0.0)

@@ -276,7 +276,7 @@ fn mixed_precision_ends_where_f64_does() {
     // A tolerance ends the iterations in f32, and then the run.
     let ended = run(0, "mixed", "--tol 1e-3 --max-iters 3000").ok();
     let in_f32 = number(&ended, "iterations_in_f32");
-    assert!(in_f32 > 0.0 && in_f32 < number(&ended, "iters") && ended["stopped_by"] == "tol", "{ended}");
+    assert!(in_f32 > 0.0 && in_f32 < number(&ended, "iter") && ended["stopped_by"] == "tol", "{ended}");
 
     // Every method that takes it, on positive data, which all of them take.
     for method in ["hals --extrapolation none", "bpp", "mu", "kl-mu", "kl-cd", "beta-mu", "dsanls", "vr-dsanls"] {

@@ -653,7 +653,7 @@ fn a_hub_that_lies_about_who_is_gone_cannot_divide_the_sites() {
 #[test]
 #[cfg(feature = "mpi")]
 fn a_message_of_a_lost_site_counts_at_all_or_at_none() {
-    let run = "--algo fnmf --start shared --barycenter mean --secure-sum --secure-threshold 3 -k 3 --max-iters 3 \
+    let run = "--algo fnmf --start shared --barycenter mean --secure-sum --secure-threshold 3 -k 2 --max-iters 3 \
                --eval-every 0 -q";
     let dir = Stage::new();
     let answers: Vec<ndarray::Array2<f64>> = ["2@1:1", "2@2:1", "2@3:1", ""]
