@@ -69,9 +69,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     spec.allow_negative = true;
     let factors = comm.agree_on_error(opened(args))?;
     let run = &factors.run;
-    if run.common_columns && !spec.by_party() {
-        spec.use_columns(&factors.stored.names().columns.unwrap_or_default());
-    }
+    factors.choose_columns(&mut spec);
     let input = factors.open_input(spec, comm)?;
     let stored = || Ok((factors.factor("U")?, factors.factor("V")?));
     let (stored_u, stored_v) = comm.agree_on_error(stored())?;

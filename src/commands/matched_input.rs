@@ -81,6 +81,13 @@ impl StoredFactors {
         self.run.own_parts().then(|| OwnParts::read(&self.stored, u, v)).transpose()
     }
 
+    /// Chooses the columns of the run in a file of one party, if the run took those that the files of all parties have.
+    pub fn choose_columns(&self, spec: &mut InputSpec) {
+        if self.run.common_columns && !spec.by_party() {
+            spec.use_columns(&self.stored.names().columns.unwrap_or_default());
+        }
+    }
+
     /// Opens the matrix with the preparation of the run. Collective.
     ///
     /// # Errors

@@ -317,6 +317,7 @@ fn opened<'a>(factors: &'a StoredFactors, name: &str, table: &TableOptions) -> R
         // The transactions of one party need not have every item.
         spec.items = factors.stored.names().columns.as_deref().and_then(names::items);
     }
+    factors.choose_columns(&mut spec);
     factors.open_input(spec, &Communicator::local())
 }
 
