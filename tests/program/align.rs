@@ -68,3 +68,34 @@ fn aligned_files_have_the_factors_of_files_with_the_common_columns() {
         }
     }
 }
+
+/// New rows are matched by name, as those of any run; the run's own files have the columns of the run.
+#[test]
+fn new_rows_may_lack_common_columns_and_have_others() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    TABLES
+        .into_iter()
+        .enumerate()
+        .for_each(|(party, table)| write_csv(dir.path(), &format!("raw-{party}.csv"), party, table));
+    write_csv(dir.path(), "new.csv", 7, (&["cd3e", "actb", "fos", "cd19", "nkg7"], 12));
+    let line = "--algo fnmf -k 2 --max-iters 20 --parties 3 --common-columns --accept-risk membership,few-rows";
+    fednmf(0, &format!("{line} --input {} --output {}", at("raw-{party}.csv"), at("f.h5"))).ok();
+    let project = |ranks: usize, name: &str, out: &str| {
+        let done = fednmf(ranks, &format!("project {} --input {} --output {}", at("f.h5"), at(name), at(out))).run();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        (matrix(Path::new(&at(out)), "U"), matrix(Path::new(&at(out)), "V"), done.stderr)
+    };
+    for ranks in [0, 2] {
+        let (_, v, told) = project(ranks, "new.csv", "new.h5");
+        assert!(
+            told.contains("1 of the 5 columns of the factors are missing") && told.contains("1 of its columns"),
+            "{told}"
+        );
+        assert_eq!((v.nrows(), v.row(2).sum()), (5, 0.0));
+        // A party's own rows get about the weights that the run gave them.
+        let (u, v, told) = project(ranks, "raw-1.csv", "own.h5");
+        assert!(told.contains("0 of the 5 columns of the factors are missing") && v.nrows() == 6, "{told}");
+        assert_eq!(u.nrows(), 25);
+    }
+}

@@ -161,6 +161,28 @@ fn features_of_one_type_are_used() {
     fednmf(0, "estimate -m 9 -n 6 --feature-type Peaks").refused(&["--feature-type", "--input"]);
 }
 
+/// The names choose the columns, whatever types the new file has.
+#[test]
+fn new_cells_may_have_features_of_several_types() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let x = counts();
+    let cells = names('c', 9).into_iter().zip(x.rows());
+    let lines = cells.map(|(cell, row)| format!("{cell},{},{},{}\n", row[4], row[0], row[1])).collect::<String>();
+    fs::write(at("genes.csv"), format!("cell,g4,g0,g1\n{lines}")).unwrap();
+    directory(&at("tenx"));
+    annotated(&at("x.h5ad"), true);
+    fednmf(0, "-k 2 --max-iters 50 --input").arg(at("genes.csv")).arg("--output").arg(at("f.h5")).ok();
+    let run = || fednmf(0, "project").arg(at("f.h5")).arg("--input");
+    run().arg(at("genes.csv")).arg("--output").arg(at("expected.h5")).ok();
+    for (name, more) in [("tenx", "--transpose"), ("x.h5ad", "")] {
+        let done = run().arg(at(name)).args(more.split_whitespace()).arg("--output").arg(at("new.h5")).run();
+        assert!(done.code == Some(0) && done.stderr.contains("3 of its columns are not in the factors"), "{done:?}");
+        let [found, expected] = ["new.h5", "expected.h5"].map(|name| factor(&at(name), "U"));
+        assert!((&found - &expected).iter().all(|x| x.abs() < 1e-9), "{name}: {found} {expected}");
+    }
+}
+
 #[test]
 fn highly_variable_genes_are_used_when_asked_for() {
     let dir = tempdir().unwrap();
@@ -466,6 +488,11 @@ fn names_are_read_or_missed_aloud() {
         file.create_group(group).unwrap().new_dataset_builder().with_data(&all).create(name).unwrap();
     }
     drop(file);
+    // Its rows are genes.
+    let inspected = fednmf(0, "inspect").arg(at("x.loom")).run();
+    assert!((inspected.stdout + &inspected.stderr).contains("with --transpose they are the columns"));
+    let inspected = fednmf(0, "inspect --transpose").arg(at("x.loom")).run();
+    assert!(!(inspected.stdout + &inspected.stderr).contains("with --transpose they are the columns"));
     let stderr = warned("x.loom");
     assert!(stderr.contains("col_attrs (neither CellID nor obs_names is in it)"), "{stderr}");
     assert!(!stderr.contains("row_attrs"), "{stderr}");

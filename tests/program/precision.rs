@@ -320,6 +320,14 @@ fn mixed_precision_ends_where_f64_does() {
     assert!(number(&tight, "iter") > number(&tight, "iterations_in_f32"), "{tight}");
 
     run(0, "mixed", "--eval-every 0").refused(&["--precision mixed", "--eval-every 0"]);
+    // An entry that is zero in f32 alone.
+    let quiet = ndarray::Array2::from_shape_fn((9, 7), |at| if at == (3, 4) { 1e-50 } else { 1.0 });
+    crate::common::save_npy(&file("quiet.npy"), &quiet);
+    for ranks in [0, 2] {
+        let of_quiet = |more: &str| fednmf(ranks, &format!("--loss is -k 2 {more} --input")).arg(file("quiet.npy"));
+        of_quiet("--precision mixed").refused(&["zero in f32", "--precision f64"]);
+        of_quiet("--precision f64").ok();
+    }
     let line = "--algo fnmf --parties 2 -k 2 --input synthetic:tiles,m=20,n=20 --precision mixed";
     fednmf(0, line).refused(&["--precision mixed", "parties"]);
 }

@@ -562,6 +562,10 @@ fn an_infinite_divergence_is_explained() {
         let (text, _) = told(fednmf(2, command).arg(at("f.h5")).arg("--input").arg(at("new.npy")));
         assert!(text.starts_with("infinite KL divergence, relative error 0."), "{text}");
     }
+    // Updates keep the zeros of a start.
+    let run = fednmf(2, "--algo kl-mu -k 2 --max-iters 20 --init").arg(at("f.h5")).arg("--input").arg(at("new.npy"));
+    let (text, messages) = told(run);
+    assert!(!text.contains("KL divergence") && messages.contains("is infinite"), "{text}{messages}");
 }
 
 /// Columns of the factors that new rows lack are left out of the fit, as if they were missing, and other columns are ignored.

@@ -42,7 +42,8 @@ fn a_site_that_is_killed_is_a_party_that_dropped_out() {
         let words = format!("{words} {SUMS} -k 4 --max-iters 6 --eval-every 3 --seed 3");
         let mut stage = Stage::new();
         stage.start_hub("--patience 1");
-        let line = format!("{words} --json --output {{site}}/f.h5 --trace {{site}}/t.jsonl");
+        let line =
+            format!("{words} --json --output {{site}}/f.h5 --trace {{site}}/t.jsonl --transcript {{site}}/s.jsonl");
         let start = |(party, site): (usize, &&str)| {
             let mut command = stage.join(site, &line);
             if party == lost {
@@ -71,6 +72,9 @@ fn a_site_that_is_killed_is_a_party_that_dropped_out() {
             ] {
                 assert!(says.contains(&part), "{words}: {site}: {says}");
             }
+            // Each site has the shared factor itself, so nothing of it is sent, also not to the lost one.
+            let sent = text(&stage.at(site).join("s.jsonl"));
+            assert!(sent.contains("\"output\"") && !sent.contains("\"SharedFactor\""), "{words}: {site}");
             let summary: Value = serde_json::from_str(out).unwrap();
             assert_eq!(summary["lost_parties"], 1.0, "{summary}");
             assert_eq!(

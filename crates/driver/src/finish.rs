@@ -301,7 +301,7 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
         let beta = run.start["params"]["beta"].as_f64().unwrap_or(1.0);
         metrics::note_infinite(beta, trajectory.value(measure.key())?)
     });
-    all.extend(infinite.map(|why| format!("{why}; zeros of a start stay, so take one without zeros (--init)")));
+    all.extend(infinite.map(|why| format!("{why}; if the start (--init) has the zeros, take one without")));
     let stayed_in_f32 = end["iterations_in_f32"].as_u64() == Some(trajectory.iteration as u64);
     if stayed_in_f32 && trajectory.iteration > 0 {
         all.push(

@@ -714,6 +714,10 @@ mod tests {
         let masked = r#"{"require": ["secure-sum"]}"#;
         assert!(check(masked, "fednmf --algo fnmf").unwrap().contains("--secure-sum"));
         assert_eq!(check(masked, "fednmf --algo fnmf --secure-sum"), None);
+        let four = r#"{"min_parties": 4}"#;
+        let left = |t: usize| check(four, &format!("fednmf --algo fnmf --secure-sum --secure-threshold {t}"));
+        assert!(left(3).unwrap().contains("min_parties: requires at least 4 parties, and --secure-threshold 3"));
+        assert_eq!(left(4), None);
         let noised = r#"{"max_epsilon": 2}"#;
         assert!(check(noised, "fednmf --algo felb").unwrap().contains("--dp"));
         assert!(check(noised, "fednmf --algo felb --dp gaussian --epsilon 3").unwrap().contains("not 3"));

@@ -267,6 +267,7 @@ impl Limits {
             let left_out = if *colluding == 1 { "one".to_string() } else { colluding.to_string() };
             let who = match left.map(|left| left.saturating_sub(*colluding).max(1)) {
                 _ if !masked => format!("Each site needs at least {hidden} {of}, since its sums are not masked"),
+                Some(1) => format!("Since sites may be lost, each site needs at least {hidden} {of}"),
                 Some(sites) => {
                     format!("Since sites may be lost, any {sites} sites need at least {hidden} {of} together")
                 }
