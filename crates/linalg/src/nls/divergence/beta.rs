@@ -1,7 +1,7 @@
 //! Multiplicative updates for any β-divergence (Févotte and Idier, Algorithms for Nonnegative Matrix Factorization with
 //! the β-Divergence, Neural Computation 23, 2011), as in scikit-learn's NMF with `solver="mu"`.
 
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis};
 
 use super::{DivergenceUpdate, FixedFactor, Majorant, column_sums, dot};
 use crate::nls::{Penalty, Pivoting};
@@ -226,8 +226,7 @@ const STEPS: usize = 200;
 const UNCHANGED: f64 = 1e-10;
 
 /// Rows X ≥ 0 that minimise the divergence of the block from X Yᵀ, and the penalty: the minimum for 1 ≤ β ≤ 2, where the
-/// divergence is convex in X; otherwise the better of two local minima, reached from equal entries and from the minimum for the
-/// nearest such β. A row does not depend on the others.
+/// divergence is convex in X; otherwise a local minimum, reached from equal entries. A row does not depend on the others.
 pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, penalty: Penalty) -> Array2<T> {
     let (columns, k) = (block.shape().1, y.ncols());
     let y: Vec<T> = y.rows().into_iter().flatten().copied().collect();
@@ -246,45 +245,25 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
             let x = x.row_major_mut();
             block.widen_row(i, 0, &mut entries);
             let (sum, unit) = (entries.iter().sum::<f64>(), unit_of(entries.iter().copied()));
-            entries.iter_mut().for_each(|m| *m /= unit);
-            let unit_of_x = unit / unit_of_y;
+            let mut update = BetaMultiply::new(beta, k, unit);
             // If all components have the same weight, the fit has the sum of the row.
-            let equal = T::from_f64(if total > 0.0 { sum / total } else { 0.0 });
-            // Updates from x, then Newton's steps, in the unit of x.
-            let mut minimum = |beta: f64, x: &mut [T]| {
-                let mut update = BetaMultiply::new(beta, k, unit);
-                for _ in 0..UPDATES {
-                    last.copy_from_slice(x);
-                    update.update((block, i), fixed, x, penalty);
-                    let largest = x.iter().fold(0.0, |max: f64, x| max.max(x.as_f64()));
-                    let unchanged = |(x, last): (&T, &T)| (x.as_f64() - last.as_f64()).abs() <= UNCHANGED * largest;
-                    if x.iter().zip(&last).all(unchanged) {
-                        break;
-                    }
-                }
-                let scale = power_of_unit(unit, beta);
-                let penalty =
-                    Penalty { l1: penalty.l1 * unit_of_x / scale, l2: penalty.l2 * unit_of_x * unit_of_x / scale };
-                let row = Row { beta, entries: &entries, y: &wide, penalty };
-                let found = row.minimum(x.iter().map(|x| x.as_f64() / unit_of_x).collect());
-                let value = row.value(&ArrayView1::from(&found));
-                (found, value)
-            };
-            x.fill(equal);
-            let (mut found, value) = minimum(beta, x);
-            let convex = beta.clamp(1.0, 2.0);
-            if convex != beta {
-                x.fill(equal);
-                let near = minimum(convex, x).0;
-                // Updates keep zeros.
-                x.iter_mut()
-                    .zip(near)
-                    .for_each(|(x, near)| *x = T::from_f64(near * unit_of_x) + T::from_f64(0.01) * equal);
-                let (other, better) = minimum(beta, x);
-                if better < value {
-                    found = other;
+            x.fill(T::from_f64(if total > 0.0 { sum / total } else { 0.0 }));
+            for _ in 0..UPDATES {
+                last.copy_from_slice(x);
+                update.update((block, i), fixed, x, penalty);
+                let largest = x.iter().fold(0.0, |max: f64, x| max.max(x.as_f64()));
+                let unchanged = |(x, last): (&T, &T)| (x.as_f64() - last.as_f64()).abs() <= UNCHANGED * largest;
+                if x.iter().zip(&last).all(unchanged) {
+                    break;
                 }
             }
+            entries.iter_mut().for_each(|m| *m /= unit);
+            let unit_of_x = unit / unit_of_y;
+            let start: Vec<f64> = x.iter().map(|x| x.as_f64() / unit_of_x).collect();
+            let scale = power_of_unit(unit, beta);
+            let penalty =
+                Penalty { l1: penalty.l1 * unit_of_x / scale, l2: penalty.l2 * unit_of_x * unit_of_x / scale };
+            let found = Row { beta, entries: &entries, y: &wide, penalty }.minimum(start);
             x.iter_mut().zip(found).for_each(|(x, found)| *x = T::from_f64(found * unit_of_x));
         }
     });
@@ -306,7 +285,7 @@ impl Row<'_> {
         let k = x.len();
         let mut x = Array1::from(x);
         let mut solver = Pivoting::new(k);
-        let mut value = self.value(&x.view());
+        let mut value = self.value(&x);
         for _ in 0..STEPS {
             let (gradient, hessian) = self.model(&x);
             let rhs = (hessian.dot(&x) - &gradient).insert_axis(Axis(0));
@@ -321,7 +300,7 @@ impl Row<'_> {
             let mut length = 1.0;
             let next = loop {
                 let next = (&x + &(&step * length)).mapv(|x| x.max(0.0));
-                let found = self.value(&next.view());
+                let found = self.value(&next);
                 if found <= value + 1e-4 * length * slope {
                     break Some((next, found));
                 }
@@ -337,7 +316,7 @@ impl Row<'_> {
         x.to_vec()
     }
 
-    fn value(&self, x: &ArrayView1<'_, f64>) -> f64 {
+    fn value(&self, x: &Array1<f64>) -> f64 {
         let fits = self.y.dot(x);
         let sum: f64 = self.entries.iter().zip(&fits).map(|(&m, &fit)| term(self.beta, m, fit)).sum();
         sum + self.penalty.l1 * x.sum() + 0.5 * self.penalty.l2 * x.dot(x)
