@@ -172,7 +172,9 @@ def kept_if_it_fails(model: Any) -> Iterator[None]:
 
 
 def canonical(X: Any) -> Any:
-    """X, or if it is sparse the same matrix in CSR with each nonzero once, in order; X itself is never changed."""
+    """X in the byte order of this machine, if it is sparse in CSR with each nonzero once, in order; X itself is never changed."""
+    if not X.dtype.isnative:
+        X = X.astype(X.dtype.newbyteorder("="))
     if not sp.issparse(X):
         return X
     X = X.tocsr()

@@ -265,6 +265,11 @@ def embedding(
     >>> len(fednmf.pl.embedding(adata))
     3
     """
+    if not hasattr(adata, "obsm"):
+        raise TypeError(
+            f"embedding draws on a map of AnnData, and not a {type(adata).__name__}; for programmes of fednmf.tl.cnmf put the usages into "
+            "adata.obs, a column each, and call scanpy.pl.umap(adata, color=...)"
+        )
     # scanpy's names leave out X_.
     place = basis if basis in adata.obsm else f"X_{basis}"
     if place not in adata.obsm:
@@ -302,12 +307,24 @@ def consensus(result: KChoice, k: Optional[int] = None, ax: Any = None) -> Any:
     -------
     Axes
 
+    Raises
+    ------
+    TypeError
+        If `result` is no KChoice.
+    ValueError
+        If `k` was not tried.
+
     Examples
     --------
     >>> import numpy as np, fednmf
     >>> X = np.random.default_rng(0).random((40, 12))
     >>> ax = fednmf.pl.consensus(fednmf.tl.choose_k(X, ks=[2, 3], n_runs=3), k=2)
     """
+    if not hasattr(result, "similarities"):
+        raise TypeError(
+            f"consensus draws a KChoice of fednmf.tl.choose_k, and not a {type(result).__name__}: programmes of fednmf.tl.cnmf have no "
+            "cosines of the runs; fednmf.pl.choose_k draws their choice"
+        )
     plt = _pyplot()
     if k is None:
         stability = np.nan_to_num(result.column("silhouette"), nan=-1)

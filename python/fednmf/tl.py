@@ -178,7 +178,9 @@ def project(
     Genes are matched by name: those that `adata` lacks are left out of the fit, and others than those of `reference` are ignored,
     with a warning that counts both. The weights are the minimiser of the loss and the penalty with which `nmf` was called. For the
     cells of `reference` they are those of its ``obsm["X_nmf"]``, but for a beta below 1 or above 2, where `nmf` keeps those of its
-    last iteration. `reference` may also be an AnnData that the program wrote (--output, --add-to). With `layer` None the layer is
+    last iteration. `reference` may also be an AnnData that the program wrote (--output, --add-to), which has those of the last
+    iteration too. Where genes are missing, the weights of all components change: ``1 - adata.varm["NMF"].sum(axis=0) /
+    reference.varm["NMF"].sum(axis=0)`` is the part that each one lost. With `layer` None the layer is
     that of the reference ("X": none), or with a warning `adata.X` if `adata` lacks it. With `min_gain` each cell has few components,
     as in `fednmf.NMF.transform`.
 
@@ -385,8 +387,8 @@ def choose_k(
     -------
     KChoice
         `table`, `recommended`, `for_prediction`, `for_interpretation`, `reasons`, `warnings`, `consensus` (factors of the number for
-        interpretation, or if there is none, of the recommended one) and `similarities`; `fednmf.pl` plots them. For AnnData table
-        and answers are in ``uns["nmf_choose_k"]`` too, and the consensus replaces the result of `nmf`: in ``obsm["X_nmf"]``,
+        interpretation, or if there is none, of the recommended one) and `similarities`; `fednmf.pl` plots them. For AnnData
+        table, answers and options are in ``uns["nmf_choose_k"]`` too, and the consensus replaces the result of `nmf`: in ``obsm["X_nmf"]``,
         ``varm["NMF"]`` and ``uns["nmf"]``. If no number has stable components, this is warned of.
 
     Raises
@@ -438,6 +440,10 @@ def choose_k(
         stored: dict[str, Any] = {"table": {name: found.column(name) for name in found.table}}
         answers = {name: getattr(found, name) for name in ("recommended", "for_prediction", "for_interpretation")}
         stored |= {name: k for name, k in answers.items() if k is not None}
+        options = {"n_runs": n_runs, "method": method, "beta_loss": beta_loss, "holdout": holdout, "resample": resample}
+        options |= {"criterion": criterion, "max_iter": max_iter, "tol": tol, **_seed(random_state)}
+        # AnnData cannot keep None.
+        stored["params"] = {name: value for name, value in options.items() if value is not None}
         data.uns["nmf_choose_k"] = stored
         if found.consensus is not None:
             about = {

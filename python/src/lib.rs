@@ -26,7 +26,7 @@ fn raise(error: &Error) -> PyErr {
     }
 }
 
-/// A message in which options of the command line have the names of parameters: `--own-penalty` is `own_penalty`.
+/// A message in which options of the command line have the names of parameters: `--own-penalty 2` is `own_penalty=2`.
 fn in_python(message: &str) -> String {
     // The package has no such parameter.
     let message = message.replace(" (--scale max)", "").replace("--precision f", "float");
@@ -43,7 +43,10 @@ fn in_python(message: &str) -> String {
             "alpha-v" => text.push_str("alpha_H"),
             name => text.push_str(&name.replace('-', "_")),
         }
-        text.push_str(rest);
+        match rest.strip_prefix(' ').filter(|value| value.starts_with(|c: char| c.is_ascii_digit())) {
+            Some(value) => text.extend(["=", value]),
+            None => text.push_str(rest),
+        }
     }
     text
 }

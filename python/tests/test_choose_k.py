@@ -124,6 +124,7 @@ def test_the_table_of_annotated_data_is_stored_and_written(blocks, tmp_path):
     adata.write_h5ad(tmp_path / "cells.h5ad")
     stored = anndata.read_h5ad(tmp_path / "cells.h5ad").uns["nmf_choose_k"]
     assert stored["recommended"] == found.recommended
+    assert (stored["params"]["n_runs"], stored["params"]["random_state"], "holdout" in stored["params"]) == (2, 0, False)
     np.testing.assert_array_equal(stored["table"]["rmse"], found.column("rmse"))
     assert found.feature_names == list(adata.var_names[:30]) and "\n" not in repr(found) and len(repr(found.consensus)) < 100
     # The consensus is the result that other functions read.
@@ -279,6 +280,12 @@ def test_the_rule_of_sigprofiler_is_that_of_its_source():
     assert found.recommended == expected == 4
     assert f"{100 * np.median(errors[considered[-1]]):.2f} %" in found.reasons[0]
     assert search([5, 6], criterion="sigprofiler").reasons == ["no k is stable"]
+    # Samples without mutations have no relative error.
+    planted = rng.poisson(rng.gamma(1, 300, (30, 3)) @ rng.dirichlet(np.full(96, 0.1), 3)).astype(float)
+    planted[:16] = 0
+    for kept in (planted, planted[16:]):
+        found = choose_k(kept, range(1, 4), 4, beta_loss="kullback-leibler", criterion="sigprofiler")
+        assert found.recommended == 3 and "100.00" not in found.reasons[0], found.reasons
 
 
 def test_the_criterion_is_checked(blocks):

@@ -167,6 +167,16 @@ def test_a_data_frame_is_fitted_without_a_warning(model):
     pandas = pytest.importorskip("pandas")
     X = pandas.DataFrame((np.random.default_rng(4).random((60, 4)) > 0.4).astype(float), columns=list("abcd"))
     assert model.fit_transform(X).shape == model.transform(X).shape == (60, 2)
+    # Files of other machines have another byte order.
+    for dtype in (">f8", ">f4"):
+        other = X.astype(dtype)
+        assert model.fit_transform(other).shape == model.transform(other).shape == (60, 2)
+
+
+def test_the_part_with_an_entry_that_is_refused_is_named():
+    X = np.random.default_rng(0).random((6, 4))
+    with pytest.raises(ValueError, match="^part 2: .* row 0, column 0 is negative"):
+        fednmf.federated([X, X, -X], n_components=2)
 
 
 def test_an_annotated_object_without_a_matrix_is_named():

@@ -173,6 +173,11 @@ def test_the_choice_of_cnmf_has_the_curves_of_its_plot():
     error, stability = fednmf.pl.choose_k(found)
     assert error.lines[0].get_xydata().tolist() == [[3, 30], [4, 40], [5, 50]]
     assert stability.lines[0].get_ydata().tolist() == [1 / 3, 1 / 4, 1 / 5]
+    # What programmes do not have is no AttributeError.
+    for draw, cure in [(fednmf.pl.consensus, "fednmf.pl.choose_k draws their choice"), (fednmf.pl.embedding, "adata.obs")]:
+        for wrong in (found, found[3]):
+            with pytest.raises(TypeError, match=cure):
+                draw(wrong)
 
 
 def test_groups_keep_the_order_of_their_categories(fitted):

@@ -119,7 +119,12 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
     let rows: Vec<[String; 5]> = m.all_messages().map(|w| row(m, w)).collect();
     if m.partition.is_private() {
-        out += "Of these, the options of a run send some only: 'fednmf join --propose' lists them.\n";
+        out += "Of these, the options of a run send some only: 'fednmf join --propose' lists them. Between sites 'load counts' and 'load \
+                entries' are never sent.";
+        if method.takes("secure-sum") {
+            out += " With --secure-sum each party computes the shared factor itself, and no 'output' has it.";
+        }
+        out.push('\n');
     }
     out + "Shapes are in words of 8 bytes, or 4 in f32, unless they say bytes.\n\n"
         + &messages_to_read(HEADING, &rows, std::io::stdout())

@@ -191,12 +191,14 @@ impl Common {
                 )
             }
         };
+        let ignored = match self.ignored() {
+            0 => String::new(),
+            ignored => format!("; {ignored} of its columns are not in the factors, and are ignored"),
+        };
         format!(
-            "{input}: {} of the {} columns of the factors {missing}{weight}; {} of its columns are not in the factors, and are \
-             ignored",
+            "{input}: {} of the {} columns of the factors {missing}{weight}{ignored}",
             self.missing(),
-            self.factor_rows,
-            self.ignored()
+            self.factor_rows
         )
     }
 

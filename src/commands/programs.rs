@@ -247,6 +247,7 @@ impl JointPrograms {
         let facts: Vec<&dyn EntryFacts> =
             cells.iter().chain(&all).flat_map(|own| &own.blocks).map(|block| block as &dyn EntryFacts).collect();
         comm.agree_on_error(check_rare(&self.args.disclosure.0, &counts, genes.len(), &facts))?;
+        comm.agree_on_error(own.iter().try_for_each(|own| own.cnmf.create()))?;
         let mut sums = PartySums::new(comm, parties, counts.iter().sum())?;
         let genes = Genes::new(&all, &first.places, &mut sums)?;
         let (mut statistics, threshold) = (Vec::new(), self.args.density_threshold);
@@ -281,7 +282,7 @@ impl JointPrograms {
         // The usages are rows of a party.
         let of_one = [&self.args.input, &self.args.tpm];
         let access = if self.of_parties { Access::OwnerOnly } else { Access::as_of(of_one) };
-        let cnmf = CnmfDirectory::make(&path, access)?;
+        let cnmf = CnmfDirectory::open_or_new(&path, access)?;
         let ks: Vec<usize> = self.runs.iter().map(|of_k| of_k.k).collect();
         cnmf.check_programs(&ks, self.args.density_threshold)?;
         let spec = |option: &str, pattern: &str| {

@@ -132,7 +132,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     }
     let by_least_squares = run.beta.is_none_or(|beta| beta != 1.0);
     if run.beta.is_some() && by_least_squares && run.missing != Missing::None {
-        progress.note("with --missing U is found by least squares, not by the divergence that the factors are for");
+        progress.warn("with --missing U is found by least squares, not by the divergence that the factors are for");
     }
     if let Some(note) = run.regularization.note_on_u() {
         progress.note(&note);

@@ -155,7 +155,7 @@ fn shares_of_columns_tell_nothing_and_an_opened_sum_is_found() {
         let auc = found.iter().filter_map(|f| f["auc"].as_f64()).fold(0.0, f64::max);
         assert!(auc < 0.76, "rank {rank}: {told}");
         // The result is attacked too.
-        let result = finding(&told, "sent in the clear")["note"].as_str().unwrap().to_string();
+        let result = finding(&told, "received in the clear")["note"].as_str().unwrap().to_string();
         assert!(result.contains("shared factor, opened") && !result.contains("secret shares"), "{result}");
         let of_result =
             |f: &&Value| f["attack"] == "membership, sums" && f["assumed"].as_str().unwrap().starts_with("1 sums");

@@ -44,6 +44,11 @@ fn the_divergence_of_a_run_is_that_of_its_factors() {
         let projected = fednmf(2, "project --json").arg(file("o.h5")).arg("--input").arg(file(name)).run();
         let projected: serde_json::Value = serde_json::from_str(&projected.stdout).expect("JSON");
         assert!(number(&projected, "beta_divergence") <= told * (1.0 + 1e-6), "{beta}: {projected} {told}");
+        // With missing entries it is another fit, which --quiet does not hide.
+        let line = "project --quiet --missing nan";
+        let masked = fednmf(0, line).arg(file("o.h5")).arg("--input").arg(file(name)).run();
+        let warned = masked.stderr.contains("warning: with --missing U is found by least squares");
+        assert_eq!((masked.code, warned), (Some(0), value != 1.0), "{beta}: {}", masked.stderr);
     }
 }
 

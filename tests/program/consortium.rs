@@ -300,7 +300,7 @@ fn three_sites_find_the_programmes_of_their_joined_cells() {
     fednmf(0, &format!("--algo hals -k 4 --max-iters 100 --seed 1 --input {all} --output {squares}")).ok();
     let expected = factor(squares.as_ref(), "V");
     for (name, shared, bound, line) in [
-        ("sealed.h5", "V", 0.999, "--algo mpc-rows --max-iters 20 --eval-every 0"),
+        ("sealed.h5", "V", 0.99, "--algo mpc-rows --max-iters 20 --eval-every 0"),
         (
             "dp.h5",
             "U",
@@ -436,7 +436,10 @@ fn programmes_by_masked_sums_are_those_of_all_cells() {
     }
     refused(3, parties("--colluding 2 --min-rows 300"), &["--min-rows 300", "--accept-risk few-rows"]);
     refused(3, parties("--density-threshold 1e-9"), &["--density-threshold", "larger threshold"]);
-    refused(0, of_all.replace("cells.csv", "tpm.csv"), &["tpm.csv: has other genes than the runs"]);
+    let nowhere = of_all.replace("/all", "/nowhere");
+    refused(0, nowhere.replace("cells.csv", "tpm.csv"), &["tpm.csv: has other genes than the runs"]);
+    refused(0, format!("{nowhere} --memory 1"), &["--memory"]);
+    assert!(!dir.path().join("nowhere").exists(), "a refused command makes no directory");
     refused(0, format!("{of_all} --colluding 2"), &["--colluding", "{party}"]);
     refused(0, of_all.replace("/tpm.csv", "/tpm-0.csv"), &["tpm-0.csv: has other cells"]);
 }

@@ -520,6 +520,12 @@ fn the_report_lists_measured_and_assumed_rates() {
         assert!(output.stdout.contains(word), "{word} in\n{}", output.stdout);
     }
     assert!(!output.stdout.contains("assumed"), "two ranks measure the network\n{}", output.stdout);
+    // Those of one node say nothing of a network between nodes.
+    assert!(!output.stdout.contains("within one node"), "{}", output.stdout);
+    let nodes = "estimate --algo hals -k 4 --input synthetic:planted,m=400,n=300,k=3 --ranks 4 --ranks-per-node 2";
+    assert!(fednmf(2, nodes).run().stdout.contains("measured within one node: start this on two nodes"));
+    let given = fednmf(2, &format!("{nodes} --latency 2e-6 --bandwidth 10G")).run().stdout;
+    assert!(!given.contains("within one node") && !given.contains("assumed"), "{given}");
     assert_eq!(output.stdout.matches("#SBATCH --ntasks").count(), 1, "one rank prints");
     let alone = fednmf(0, "estimate --algo bpp -m 300 -n 200 --density 0.1 --ranks 4").run();
     assert!(alone.stdout.contains("assumed"), "{}", alone.stdout);
@@ -538,10 +544,26 @@ fn the_report_tells_bytes_between_ranks_the_memory_of_a_node_and_each_caveat() {
     // 2k ((pr - 1) n + (pc - 1) m) words, and the Gram matrices: the grid by size sends less than another.
     for (grid, between) in [("", "1.7 GiB"), ("--grid 128x1", "1.9 GiB")] {
         let text = report(&format!("--ranks 128 --ranks-per-node 64 {grid}"));
-        assert!(text.contains(&format!("about {between} of it from one rank to another")), "{text}");
+        assert!(text.contains(&format!("about {between} of it between different ranks")), "{text}");
         assert!(text.contains(" for 64 ranks on a node, rows are read from the file"), "{text}");
     }
-    assert!(!report("--ranks 1").contains("from one rank to another"));
+    assert!(!report("--ranks 1").contains("between different ranks"));
+    // In f64 and f32: half as much again, and nothing is streamed.
+    let data = |precision: &str| {
+        let text = report(&format!("--ranks 4 --json --precision {precision}"));
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (number(&told["memory"], "data_bytes"), told["memory"]["streamed_bytes"].is_null())
+    };
+    assert_eq!((data("f64"), data("mixed")), ((4e10, false), (6e10, true)));
+    let sketched =
+        fednmf(0, "estimate --algo dsanls -m 1e6 -n 2e4 -k 10 --sketch-size 400,5000 --ranks 2").run().stdout;
+    assert!(sketched.contains("sketches of 400 columns and 5,000 rows"), "{sketched}");
+    let of_parties = fednmf(0, "estimate --algo mpc-rows -m 600 -n 40 -k 3 --parties 3 --ranks 3").run();
+    let text = of_parties.stdout;
+    assert!(
+        text.contains("Between sites each party is one rank") && !report("--ranks 3").contains("Between sites"),
+        "{text}"
+    );
     let notes = report("--nnz 2e8 --extrapolation restart --ranks 4");
     assert_eq!(notes.lines().filter(|line| line.starts_with("note  ")).count(), 2, "{notes}");
 }

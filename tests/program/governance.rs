@@ -120,7 +120,7 @@ fn only_an_approved_run_is_run() {
         "  Each site needs at least 20 rows; the rules below may ask for more.",
         "  The other sites will see 9 vectors (sums over rows) in the whole run, or as many as a row has entries if that is fewer.",
         "  Leave out any one of the sites: the others need at least 90 rows together, or 10 times the number of columns if that is fewer.",
-        "All options, which are no command line:",
+        "All options, not as a command line (given: a file of the site's own; true: the option is given):",
         "Sites in the run: any that the hub names; at least 4.",
         "Each site adds to its own 'fednmf join': --approved F.json, --transcript F.jsonl.",
     ] {
@@ -378,7 +378,7 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
     for words in [
         "Budget of the run: epsilon 1, delta 0.00001, over 2 releases; it protects one row of your file, replaced by \
          any other.",
-        "  sites in a run: at least 3\n  rows of each site: at least 12\n  risks that may be accepted: none",
+        "  sites in a run: at least 3\n  columns of each site's file: at least 12\n  risks that may be accepted: none",
         "required options: --dp",
         "masked and noised",
         "read by all sites: only the sum",

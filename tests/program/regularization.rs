@@ -5,6 +5,7 @@ use std::path::Path;
 use ndarray::Array2;
 use tempfile::tempdir;
 
+use fednmf_methods::metrics::Measure;
 use fednmf_methods::registry;
 
 use crate::common::{data, distance, events, factor, fednmf, matrix, needs, number};
@@ -208,6 +209,17 @@ fn secure_hals_with_penalties_is_hals() {
         let (secure, w) = of(&line);
         assert!((hals / secure - 1.0).abs() < 1e-9 && distance(&u, &w) < 1e-6, "{words}: {hals} {secure}");
     }
+    // A penalty on one factor decides the scales of both starts.
+    let one = |algo: &str| {
+        number(
+            &fednmf(2, &format!("{algo} --alpha-u 5 --alpha-v 0 -k 4 --max-iters 20 --input"))
+                .arg(data("digits.npy"))
+                .ok(),
+            "objective",
+        )
+    };
+    let both = [one("--algo hals --init random"), one("--algo secure-hals --parties 5 --start public")];
+    assert!((both[0] / both[1] - 1.0).abs() < 1e-9, "{both:?}");
 }
 
 #[test]
@@ -327,6 +339,25 @@ fn extrapolation_with_restarts_never_ends_above_plain_sweeps() {
         assert!(rise.is_none(), "seed {seed}: {rise:?}");
         let [plain, extrapolated] = [plain, extrapolated].map(|all| all[all.len() - 1]);
         assert!(extrapolated <= plain * (1.0 + 1e-9), "seed {seed}: {extrapolated} {plain}");
+    }
+}
+
+#[test]
+fn random_starts_keep_the_components_under_a_penalty_on_one_factor() {
+    for alphas in ["--alpha-u 2 --alpha-v 0 --l1-ratio 1", "--alpha-u 0 --alpha-v 10 --l1-ratio 1"] {
+        for entry in registry::ALL.iter().filter(|entry| entry.takes("alpha-u")) {
+            let method = entry.description();
+            if matches!(method.measure, Measure::Divergence | Measure::BetaDivergence) {
+                continue;
+            }
+            let scaled = if entry.takes("normalize") { "--normalize none" } else { "" };
+            let line =
+                format!("--algo {} {} {scaled} {alphas} -k 5 --seed 1 --max-iters 200", method.name, needs(method));
+            let summary = fednmf(2, &format!("{line} --input synthetic:planted,m=60,n=40,k=5,noise=0.05")).ok();
+            // Without a component it is 281, and at the minimum 0.3. A mean of parties that work alone is far from it.
+            let found = number(&summary, "objective");
+            assert!(found < 60.0, "{line}: {found}");
+        }
     }
 }
 

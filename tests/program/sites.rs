@@ -563,7 +563,7 @@ fn a_policy_is_asked_before_anything_leaves() {
     let late = stage.join("d", run).spawn().unwrap();
     for (site, process) in ["b", "c", "d"].into_iter().zip(early.into_iter().chain([late])) {
         let (code, says) = (end_of(process, site).0, stage.says(site));
-        let why = "site a takes no part in the run, for a reason that it prints itself; start again once it does";
+        let why = "site a takes no part in the run, for a reason that it prints itself; start again when it can";
         assert!(code == Some(2) && says.contains(why) && !says.contains("only fnmf"), "{site}: {code:?} {says}");
     }
     // Policies that depend on the others: one site refuses, and the others receive a message.
@@ -696,6 +696,8 @@ fn a_run_that_stops_early_with_checkpoints_ends_the_hub_with_the_same_code() {
     assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     let ends = stage.finish_sites();
     assert!(ends.iter().all(|(code, _)| *code == Some(75)), "{}", stage.says("a"));
+    let told = ["a", "b", "c", "d"].map(|site| stage.says(site).contains("site d was stopped by SIGTERM"));
+    assert_eq!(told, [true, true, true, false], "the others learn whom the signal was for");
     assert_eq!(stage.finish_hub(), Some(75), "{}", stage.hub_says());
     assert!(stage.hub_says().contains("stopped early, with checkpoints"), "{}", stage.hub_says());
     assert!(!stage.at("journal").exists());

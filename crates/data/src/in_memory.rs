@@ -113,7 +113,10 @@ impl<T: Real> Loaded<T> {
         comm: &Communicator,
     ) -> Result<Self> {
         parts.iter().try_for_each(|part| check_dimensions(part.shape(), part.is_sparse()))?;
-        parts.iter().try_for_each(|part| part.check(0, policy))?;
+        for (party, part) in parts.iter().enumerate() {
+            let named = |e: Error| if parts.len() > 1 { e.at(format!("part {party}")) } else { e };
+            part.check(0, policy).map_err(named)?;
+        }
         let by_columns = matches!(layout, Layout::PartyColumns { .. });
         let shapes = || parts.iter().map(Matrix::shape);
         let lengths: Vec<usize> = shapes().map(|(m, n)| if by_columns { n } else { m }).collect();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fednmf_base::error::{Error, SharedError, SharedResult};
 use fednmf_base::host;
-use fednmf_base::units::{bytes, counted};
+use fednmf_base::units::{bytes, counted, thousands};
 use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
 
@@ -54,30 +54,38 @@ impl Node {
 
     /// Needed and usable memory of its ranks, as a clause for a message.
     pub fn lack(&self) -> String {
-        let (name, need, ranks) = (&self.name, bytes(self.need as u64), counted(self.ranks(), "rank", "ranks"));
-        format!("at least {need} of memory is needed on {name} (by {ranks}), but {}", self.usable())
+        let (name, ranks, [need, usable]) = (&self.name, counted(self.ranks(), "rank", "ranks"), self.amounts());
+        format!("at least {need} of memory is needed on {name} (by {ranks}), but {usable}")
     }
 
     /// The same where the work is done without as much memory.
     pub fn would_need(&self) -> String {
-        let (name, need, ranks) = (&self.name, bytes(self.need as u64), counted(self.ranks(), "rank", "ranks"));
-        format!("in memory, {ranks} on {name} would need at least {need}, and {}", self.usable())
+        let (name, ranks, [need, usable]) = (&self.name, counted(self.ranks(), "rank", "ranks"), self.amounts());
+        format!("in memory, {ranks} on {name} would need at least {need}, and {usable}")
     }
 
-    fn usable(&self) -> String {
-        let free = bytes(self.free as u64);
-        if self.limited { format!("--memory allows {free}") } else { format!("{free} is free") }
+    /// The needed memory, and what is usable; exact where rounding hides that this is less.
+    fn amounts(&self) -> [String; 2] {
+        let rounded = [self.need, self.free].map(|x| bytes(x as u64));
+        let exact = |x: f64| format!("{} bytes", thousands(x as usize));
+        let [need, free] = if rounded[0] == rounded[1] { [self.need, self.free].map(exact) } else { rounded };
+        [need, if self.limited { format!("--memory allows {free}") } else { format!("{free} is free") }]
     }
 
-    /// What a user can do if the work does not fit.
+    /// What a user can do if a factorisation does not fit.
     pub fn remedy(&self) -> String {
-        let raise = if self.limited { "raise --memory" } else { "set --memory if more can be used" };
-        format!("use more nodes, a smaller part of the matrix or --precision f32, or {raise}")
+        format!("use more nodes, a smaller part of the matrix or --precision f32, or {}", self.more())
     }
 
-    /// The error if the work does not fit.
+    fn more(&self) -> &'static str {
+        if self.limited { "raise --memory" } else { "set --memory if more can be used" }
+    }
+
+    /// The error if work on a loaded matrix does not fit.
     pub fn refusal(&self) -> SharedError {
-        Error::input(format!("{}; {}", self.lack(), self.remedy())).on_all_ranks()
+        let nodes = if self.ranks() > 1 { "more nodes or " } else { "" };
+        let (lack, more) = (self.lack(), self.more());
+        Error::input(format!("{lack}; use {nodes}a smaller part of the matrix, or {more}")).on_all_ranks()
     }
 }
 
@@ -108,8 +116,8 @@ pub fn check_own(need: f64, limit: Option<u64>, comm: &Communicator) -> SharedRe
     let enough = if node.lacks() {
         warn(&node.lack());
         Err(Error::input(format!(
-            "rank {rank} lacks memory for its data, and says there how much; use a smaller part of the matrix or \
-             --precision f32, or set --memory if more can be used"
+            "rank {rank} lacks memory for its data, and says there how much; use a smaller part of the matrix, or set \
+             --memory if more can be used"
         )))
     } else {
         Ok(())
@@ -209,6 +217,17 @@ fn within(root: &Path, path: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_that_are_rounded_alike_are_told_exactly() {
+        let text =
+            |need: f64| Node { need, limited: true, ..Node::new("here", 0..1, 1_258_291.0) }.refusal().message.clone();
+        assert!(
+            text(1_258_300.0).contains("1,258,300 bytes of memory")
+                && text(1_258_300.0).contains("allows 1,258,291 bytes")
+        );
+        assert!(text(3e6).contains("2.9 MiB") && text(3e6).contains("allows 1.2 MiB") && !text(3e6).contains("nodes"));
+    }
 
     #[test]
     fn groups_are_found() {

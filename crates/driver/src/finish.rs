@@ -390,6 +390,7 @@ fn text_summary(
         measures: leading.leading(|key| end[key].as_f64()),
         beta: start["params"]["beta"].as_f64(),
         stopped_by: stop,
+        tol: planned.spec.tol,
         output: output.as_deref(),
         report: report.as_deref(),
         party_bytes: planned.is_private().then(|| end["party_bytes"].as_u64().unwrap_or(0)),

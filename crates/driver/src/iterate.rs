@@ -309,15 +309,18 @@ pub struct Driver<T: Real> {
 /// The agreement of all ranks between two blocks of iterations, from rank 0's clock and all ranks' signals; equal on
 /// all ranks.
 struct Verdict {
-    /// 0: none.
-    signal: usize,
+    /// A signal, and the last rank that has caught one.
+    signal: Option<(usize, usize)>,
     time_is_up: bool,
     save: bool,
     /// Iterations until the next verdict at the latest.
     block: usize,
 }
 
-/// The words of a [`Verdict`] on their way: signal, whether time is up, whether to save, iterations until the next.
+/// More than the number of any signal.
+const SIGNALS: usize = 128;
+
+/// The words of a [`Verdict`] on their way: signal and [`SIGNALS`] times its rank, whether time is up, whether to save, iterations until the next.
 struct Agreed([f64; 4]);
 
 impl Public for Agreed {
@@ -387,6 +390,12 @@ impl<T: Real> Driver<T> {
                 self.save()?;
             }
             stop = self.stop_by(stop, &verdict);
+            if let Some((signal, rank)) =
+                verdict.signal.filter(|(_, rank)| self.comm.has_owners() && *rank != self.comm.rank())
+            {
+                let (site, name) = (self.comm.name_of(rank), Signals::name(signal));
+                self.progress.warn(&format!("{site} was stopped by {name}, which ends the run at all sites"));
+            }
             if let Some(observe) = &mut observer
                 && !observe(self.trajectory.iteration, &self.trajectory.measures)
             {
@@ -452,7 +461,9 @@ impl<T: Real> Driver<T> {
         // earlier one, whose sums would be repeated over more parties.
         let newly_lost = comm.losses().len() > self.trajectory.losses.len();
         let save = f64::from(u8::from(newly_lost && self.checkpointer.has_checkpoint()));
-        let mut words = [self.signals.as_ref().map_or(0, Signals::last) as f64, 0.0, save, 0.0];
+        let signal = self.signals.as_ref().map_or(0, Signals::last);
+        let signal = if signal > 0 { signal + SIGNALS * comm.rank() } else { 0 };
+        let mut words = [signal as f64, 0.0, save, 0.0];
         if comm.is_root() {
             let (iteration, seconds) = (self.trajectory.iteration, self.trajectory.seconds_here());
             words[1] = f64::from(u8::from(self.limits.time_limit.is_some_and(|limit| seconds >= limit)));
@@ -464,7 +475,9 @@ impl<T: Real> Driver<T> {
         let [signal, time_is_up, save, block] = words.0;
         // If rank 0 has just been lost, there is no block size.
         let block = (block as usize).max(1);
-        Verdict { signal: signal as usize, time_is_up: time_is_up > 0.0, save: save > 0.0, block }
+        let signal = signal as usize;
+        let signal = (signal > 0).then_some((signal % SIGNALS, signal / SIGNALS));
+        Verdict { signal, time_is_up: time_is_up > 0.0, save: save > 0.0, block }
     }
 
     /// Records new losses in the trace.
@@ -488,8 +501,8 @@ impl<T: Real> Driver<T> {
     /// Why the run stops now, if it does: a signal, else `evaluated`, the verdict of an evaluation, else the algorithm,
     /// else the clock.
     fn stop_by(&self, evaluated: Option<Stop>, verdict: &Verdict) -> Option<Stop> {
-        if verdict.signal > 0 {
-            return Some(Stop::Signal(verdict.signal));
+        if let Some((signal, _)) = verdict.signal {
+            return Some(Stop::Signal(signal));
         }
         let done = || {
             let spent = self.algorithm.private_releases().is_some_and(Releases::is_spent);

@@ -389,16 +389,23 @@ impl Footprint<'_> {
         }
         let workload = self.workload(None);
         let Some(cost) = self.method.streamed_cost(&workload, ranks) else {
-            let able = methods.filter(|method| method.streamed_cost(&workload, 1).is_some());
+            // Others have another loss.
+            let loss = |method: &dyn ConfiguredMethod| match method.description().measure {
+                own @ (Measure::Divergence | Measure::BetaDivergence | Measure::F1) => own,
+                _ => Measure::RelativeError,
+            };
+            let able = methods.filter(|other| loss(&***other) == loss(self.method));
+            let able = able.filter(|other| other.streamed_cost(&workload, 1).is_some());
             let able: Vec<&str> = able.map(|method| method.description().name).collect();
             let name = self.method.description().name;
-            return Err(if able.contains(&name) {
-                format!(
+            return Err(match able.first() {
+                _ if able.contains(&name) => format!(
                     "{name} reads the rows in passes with its default options only, and needs the whole matrix in memory with these"
-                )
-            } else {
-                let first = able.first().unwrap_or(&"hals");
-                format!("{name} needs the whole matrix in memory; {} do not (--algo {first})", able.join(", "))
+                ),
+                Some(first) => {
+                    format!("{name} needs the whole matrix in memory; {} do not (--algo {first})", able.join(", "))
+                }
+                None => format!("{name} needs the whole matrix in memory"),
             });
         };
         if let Some(grid) = groups.grid {

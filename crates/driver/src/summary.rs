@@ -291,6 +291,8 @@ pub struct SummaryInfo<'a> {
     /// β, where a β-divergence is minimised.
     pub beta: Option<f64>,
     pub stopped_by: Stop,
+    /// The tolerance of the run.
+    pub tol: Option<f64>,
     /// Path of the factors.
     pub output: Option<&'a str>,
     /// Path of the report.
@@ -310,11 +312,11 @@ pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
     let measures = if measures.is_empty() { "not evaluated".into() } else { measures.join(", ") };
     let iterations = counted(facts.iterations, "iteration", "iterations");
     let seconds = short(facts.seconds);
-    let mut text = format!(
-        "{m} x {n}, k = {}: {measures} ({iterations} in {seconds} s, {})\n",
-        facts.k,
-        facts.stopped_by.phrase()
-    );
+    let mut stopped = facts.stopped_by.phrase();
+    if let (Stop::Tolerance, Some(tol)) = (facts.stopped_by, facts.tol) {
+        let _ = write!(stopped, " {tol:e}");
+    }
+    let mut text = format!("{m} x {n}, k = {}: {measures} ({iterations} in {seconds} s, {})\n", facts.k, stopped);
     let mut line = |name: &str, what: &str| {
         let _ = writeln!(text, "  {name:9} {what}");
     };
@@ -336,7 +338,9 @@ pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
         None => " on this rank".to_string(),
     };
     line("method", &format!("{} on {ranks}{threads}{parties}, peak memory {memory}{whose}", facts.algo));
-    if facts.ranks > 1 {
+    // Between sites both lines have the same bytes.
+    let once = profile.imbalance.is_none() && facts.party_bytes == Some(profile.bytes_sent);
+    if facts.ranks > 1 && !once {
         let slowest = profile.imbalance.filter(|imbalance| *imbalance > IMBALANCE);
         let slowest = slowest.map_or_else(String::new, |by| format!("; the slowest computes {by:.2} times the mean"));
         line("ranks", &format!("{} sent and received by all{slowest}", bytes(profile.bytes_sent)));
@@ -440,6 +444,7 @@ mod tests {
             measures: vec![(Measure::RelativeError, 0.5)],
             beta: None,
             stopped_by: Stop::MaxIters,
+            tol: Some(1e-5),
             output: Some("o.h5"),
             report: None,
             party_bytes: Some(2048),

@@ -267,12 +267,13 @@ pub struct Cost {
     /// The grid of ranks; `None` for methods without one.
     pub grid: Option<(usize, usize)>,
     /// Caveats: terms that are estimates.
-    pub caveats: Vec<&'static str>,
+    pub caveats: Vec<String>,
 }
 
 impl Cost {
     /// Adds a caveat, once.
-    pub fn caveat(&mut self, text: &'static str) {
+    pub fn caveat(&mut self, text: impl Into<String>) {
+        let text = text.into();
         if !self.caveats.contains(&text) {
             self.caveats.push(text);
         }

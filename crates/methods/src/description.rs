@@ -274,7 +274,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "sum, norm and number of the nonzeros of all data",
         "the same, with --secure-sum",
     ),
-    MessageSpec::control(KEYS, "32 bytes", "once, while loading, with --secure-sum"),
+    MessageSpec::control(KEYS, "32 bytes", "once, while loading, for the sums there, with --secure-sum"),
     MessageSpec::new(data::LARGEST_ENTRY, "1", "once, while loading, with --scale max"),
     MessageSpec::new(
         data::NAMES,
@@ -288,7 +288,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     .under(NAMES_IN_THE_CLEAR),
     MessageSpec::new(OUTPUT, "rows of the shared factor that the receiver does not have", "once, with --output")
         .under_mpirun("; both factors if no data are private", ""),
-    MessageSpec::control(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
+    MessageSpec::control(OUTPUT_SHAPES, "numbers of rows and columns of the factors, none of their entries", "once, with --output"),
     MessageSpec::new(DIVERGED, "a flag", "before each save, and at the end"),
     MessageSpec::new(
         SUMMARY,
@@ -298,7 +298,11 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     .if_shared("; without private data its times, operations and memory too", ""),
     MessageSpec::new(CHECKPOINT, "the shared factor", "each checkpoint")
         .under_mpirun("; both factors if no data are private", ""),
-    MessageSpec::control(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
+    MessageSpec::control(
+        CHECKPOINT_SHAPES,
+        "numbers of rows and columns of the factors, none of their entries, and the number of the checkpoint",
+        "each checkpoint",
+    ),
 ];
 
 /// Additional messages of methods without parties, whose data is not private.

@@ -184,7 +184,8 @@ fn figures_of(run: &Run, number: usize) -> Result<(RunFigures, Option<Factors>)>
                     };
                     let held_out = run.history.parameter("holdout").as_f64().is_some_and(|share| share > 0.0);
                     let counted = if held_out { "; held-out entries count" } else { "" };
-                    let note = format!("By relative error, of {of}{counted}");
+                    let note =
+                        format!("By the relative error ‖x − f‖ / ‖x‖ of a {word}, whatever the loss, of {of}{counted}");
                     let id = format!("reconstruction-{number}");
                     let title = "Best, median and worst reconstruction".into();
                     shown.reconstruction = Some(Figure { id, title, note, svg });

@@ -395,8 +395,9 @@ type Along = fn(&Value) -> Option<f64>;
 
 const ITERATIONS: (&str, Along) = ("iterations", |e| finite(e, "iter"));
 const TIME: (&str, Along) = ("seconds in the solver", |e| finite(e, "seconds"));
-const TRAFFIC: (&str, Along) =
-    ("MiB sent by rank 0", |e| finite(e, "bytes_sent").filter(|b| *b > 0.0).map(|b| b / (1024.0 * 1024.0)));
+const TRAFFIC: (&str, Along) = ("MiB sent and received by rank 0", |e| {
+    finite(e, "bytes_sent").filter(|b| *b > 0.0).map(|b| b / (1024.0 * 1024.0))
+});
 
 /// The leading measure in views of one chart, and the relative error if it is another measure.
 fn fit(body: &mut String, histories: &[History]) {

@@ -495,7 +495,7 @@ impl Hub {
 
     fn refusal(&self, rank: usize) -> String {
         let site = &self.config.sites[rank];
-        format!("site {site} takes no part in the run, for a reason that it prints itself; start again once it does")
+        format!("site {site} takes no part in the run, for a reason that it prints itself; start again when it can")
     }
 
     /// Whether this site still has to hear that another one has just refused the run.

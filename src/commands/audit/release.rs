@@ -97,6 +97,12 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
     log.add(attributes::now(), Event::Release { by: args.by.clone(), run: Some(held), results })?;
     let files = hold::take_out(&args.held, keys.as_ref())?;
     let files: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-    print_line(&format!("released by {}: {} (noted in {})", args.by, files.join(", "), args.site_log.display()))?;
+    print_line(&format!(
+        "released by {}: {} (noted in {}); {} is removed",
+        args.by,
+        files.join(", "),
+        args.site_log.display(),
+        args.held.display()
+    ))?;
     Ok(EXIT_DONE)
 }

@@ -247,8 +247,8 @@ fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums, ch
     for (what, value) in begun(verified).map(|time| ("begun", time)).into_iter().chain(digests) {
         let _ = writeln!(text, "  {what:>8}  {value}");
     }
-    for ([kind, payload, protection], [count, size]) in sums {
-        let _ = writeln!(text, "  {count:8}  {:>10}  {protection:17}  {kind} ({payload})", bytes(*size));
+    for ([kind, _, protection], [count, size]) in sums {
+        let _ = writeln!(text, "  {count:8}  {:>10}  {protection:17}  {kind}", bytes(*size));
     }
     let _ = writeln!(
         text,

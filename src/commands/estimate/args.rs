@@ -33,7 +33,7 @@ pub struct EstimateArgs {
     /// Entries that are not zero; without it and --density the matrix is dense
     #[arg(long, value_name = "N", conflicts_with = "density", allow_negative_numbers = true, value_parser = whole_number)]
     nnz: Option<usize>,
-    /// Share of the entries that are not zero
+    /// Share of the entries that are not zero, such as 0.001
     #[arg(long, allow_negative_numbers = true, value_name = "F", value_parser = any_number)]
     density: Option<f64>,
     /// Take shape and entries from this matrix, and measure on it
@@ -50,7 +50,7 @@ pub struct EstimateArgs {
     /// Number of parties [default: one for each of --ranks]
     #[arg(long, value_name = "N", value_parser = whole_number)]
     parties: Option<usize>,
-    /// As for a run; auto without --input, and mixed: as f64
+    /// As for a run; auto without --input: as f64
     #[arg(long, value_name = "P", value_parser = words::<PrecisionChoice>(), default_value_t = PrecisionChoice::F64)]
     precision: PrecisionChoice,
     /// As for a run

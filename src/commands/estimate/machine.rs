@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use sprs::CsMatI;
 
 use fednmf_base::error::{Error, Result, SharedResult, why_not_json};
+use fednmf_base::host;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_linalg::nls::{Penalty, Pivoting, Sweep, multiply, sweep};
 use fednmf_linalg::random::{Purpose, Stream};
@@ -50,6 +51,8 @@ pub struct Rates {
     pub bandwidth: f64,
     /// Whether the last two were measured or given.
     pub known: bool,
+    /// Whether they were measured between ranks of one node.
+    pub within_node: bool,
     /// Ranks that share the bandwidth of a node, if there are more ranks than those; `None` if all are on one node.
     pub ranks_per_node: Option<usize>,
 }
@@ -102,6 +105,7 @@ impl Rates {
     /// Sets latency and bandwidth, if given.
     pub fn set(&mut self, latency: Option<f64>, bandwidth: Option<f64>) {
         self.known |= latency.is_some() && bandwidth.is_some();
+        self.within_node &= latency.is_none() && bandwidth.is_none();
         self.latency = latency.unwrap_or(self.latency);
         self.bandwidth = bandwidth.unwrap_or(self.bandwidth);
     }
@@ -138,6 +142,7 @@ impl Rates {
         Ok(Rates {
             kernels,
             known: latency.is_some() && bandwidth.is_some(),
+            within_node: false,
             latency: latency.unwrap_or(LATENCY),
             bandwidth: bandwidth.unwrap_or(BANDWIDTH),
             ranks_per_node: None,
@@ -298,7 +303,9 @@ pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given:
     }
     kernels.insert("copy".into(), copy(comm));
     let (latency, bandwidth, known) = between(comm);
-    Ok(Rates { kernels, latency, bandwidth, known, ranks_per_node: None })
+    let hosts = comm.gather_value(MEASURE, &host::name());
+    let within_node = comm.broadcast_value(MEASURE, known && hosts.windows(2).all(|pair| pair[0] == pair[1]));
+    Ok(Rates { kernels, latency, bandwidth, known, within_node, ranks_per_node: None })
 }
 
 /// What three computing parties do on this rank, and its seconds: both products of a block with k vectors in flops, and max(0, ·)

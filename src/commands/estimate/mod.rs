@@ -88,6 +88,8 @@ pub(crate) struct Job {
     pub formula: bool,
     /// Whether each rank reads whole rows of the file.
     pub by_rows: bool,
+    /// Whether the data are kept in f32 too, for the first iterations.
+    pub mixed: bool,
 }
 
 /// Counts from the positions of the nonzeros.
@@ -118,6 +120,14 @@ impl Job {
             None => memory::least(self.method.description().partition, &self.workload, ranks),
         };
         cost.loading = self.loading(&cost, ranks);
+        if self.mixed {
+            let narrow = Workload { word: size_of::<f32>(), ..self.workload };
+            cost.data += match self.method.cost(&narrow, ranks)? {
+                Some(single) => single.data,
+                None => memory::least(self.method.description().partition, &narrow, ranks).data,
+            };
+            cost.caveat("work, traffic and time are those of iterations in f64; the first ones, in f32, need less");
+        }
         Ok(cost)
     }
 
@@ -288,7 +298,8 @@ fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) 
         traffic: None,
     };
     let formula = method.cost(&workload, request.ranks.unwrap_or(1)).map_err(Error::on_all_ranks)?.is_some();
-    Ok((Job { method, automatic, workload, counted, formula, by_rows }, blocks))
+    let mixed = request.precision == Some(Precision::Mixed);
+    Ok((Job { method, automatic, workload, counted, formula, by_rows, mixed }, blocks))
 }
 
 /// Counts what the grid of `--ranks` that a run would take exchanges for a sparse matrix. Collective.

@@ -52,7 +52,7 @@ impl Report<'_> {
     }
 
     fn streamed(&self) -> Option<f64> {
-        memory::streamed(&*self.job.method, &self.job.workload, self.ranks)
+        memory::streamed(&*self.job.method, &self.job.workload, self.ranks).filter(|_| !self.job.mixed)
     }
 
     /// Flops by kernel: of the busiest rank, and of all.
@@ -187,10 +187,10 @@ impl Report<'_> {
         if let Some(streamed) = self.streamed().filter(|streamed| *streamed < self.peak()) {
             // --memory is for all ranks of a node.
             let on_node = self.on_node().unwrap_or(*ranks);
-            let least = size(on_node as f64 * streamed);
+            let least = (on_node as f64 * streamed / f64::from(1 << 20)).ceil();
             let _ = writeln!(
                 out,
-                "          with less memory, down to --memory {least} for {} on a node, rows are read from the file in each pass",
+                "          with less memory, down to --memory {least}M for {} on a node, rows are read from the file in each pass",
                 counted(on_node, "rank", "ranks")
             );
         }
@@ -212,12 +212,17 @@ impl Report<'_> {
                 counted(ranks, "rank", "ranks")
             )),
             match self.on_node() {
+                Some(_) if rates.within_node =>
+                    " (measured within one node: start this on two nodes, as with srun -N 2 -n 2, or give --latency and --bandwidth)",
                 _ if rates.known => "",
                 None => " (assumed: start this with mpirun -n 2, or give --latency and --bandwidth)",
                 Some(_) =>
                     " (assumed: start this on two nodes, as with srun -N 2 -n 2, or give --latency and --bandwidth)",
             }
         );
+        if job.is_private() {
+            out.push_str("Between sites each party is one rank. What follows is for one owner's cluster:\n\n");
+        }
         self.table(&mut out);
         self.recommendation(&mut out);
         let _ = writeln!(
@@ -225,7 +230,16 @@ impl Report<'_> {
             "\nlines for a batch script{} (memory: 10 % more than predicted, at least {LEAST_MEGABYTES} MiB{}):\n{}",
             if self.recommended.basis == Basis::Parties { ", where one batch job runs all parties" } else { "" },
             match self.seconds() {
-                Some(_) => format!("; time: twice that of {} iterations, plus ten minutes", request.max_iters),
+                Some(_) => {
+                    let more = match request.method.description().stop.tol {
+                        Some(_) if request.max_iters < request.method.description().stop.max_iters => format!(
+                            "; --max-iters {}: as many as a run may need",
+                            request.method.description().stop.max_iters
+                        ),
+                        _ => String::new(),
+                    };
+                    format!("; time: twice that of {} iterations, plus ten minutes{more}", request.max_iters)
+                }
                 None => "; add --time, which is not predicted".to_string(),
             },
             self.sbatch()
@@ -243,7 +257,11 @@ impl Report<'_> {
         let messages = thousands(messages as usize);
         let _ = writeln!(out, "traffic   {} in {messages} calls of MPI, all ranks together", bytes(mpi));
         if mpi > 0 {
-            let _ = writeln!(out, "          about {} of it from one rank to another", size(self.cost.between_ranks()));
+            let _ = writeln!(
+                out,
+                "          about {} of it between different ranks, all together",
+                size(self.cost.between_ranks())
+            );
         }
         if self.job.is_private() {
             let _ = writeln!(out, "          {} handed over and got back by all parties", bytes(party));
@@ -300,7 +318,7 @@ impl Report<'_> {
         if self.seconds().is_none() {
             return;
         }
-        out.push_str("  ranks       time  speedup  efficiency  data on a rank  traffic of all\n");
+        out.push_str("  ranks       time  speedup  efficiency  data on a rank   between ranks\n");
         let shown = self.scan.iter().filter(|p| p.ranks <= (4 * self.recommended.used.ranks).max(8));
         for (point, seconds, efficiency) in shown.filter_map(|p| Some((p, p.seconds?, self.efficiency(p)?))) {
             let _ = writeln!(
@@ -311,7 +329,7 @@ impl Report<'_> {
                 efficiency * point.ranks as f64,
                 100.0 * efficiency,
                 size(point.cost.data),
-                bytes(point.cost.traffic()[0])
+                size(point.cost.between_ranks())
             );
         }
         out.push('\n');

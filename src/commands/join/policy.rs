@@ -332,8 +332,8 @@ impl Policy {
         self.min_parties.or(self.sites.as_ref().map(Vec::len))
     }
 
-    /// As readable lines, one for each field.
-    pub fn text(&self) -> String {
+    /// As readable lines, one for each field. `transposed`: a row of the run is a column of a site's file.
+    pub fn text(&self, transposed: bool) -> String {
         let list = |names: &Vec<String>| if names.is_empty() { "none".to_string() } else { names.join(", ") };
         let all = |names: &Option<Vec<String>>| names.as_ref().map(list);
         let options: Vec<String> = self.require.iter().map(|required| required.option().to_string()).collect();
@@ -350,8 +350,11 @@ impl Policy {
             ("sites in a run", at_least(self.min_parties, "")),
             ("sites that may take part", all(&self.sites)),
             ("sites that may compute on secret shares", all(&self.computing)),
-            ("rows of each site", at_least(self.min_rows, "")),
-            ("columns of each site", at_least(self.min_columns, "")),
+            (if transposed { "columns of each site's file" } else { "rows of each site" }, at_least(self.min_rows, "")),
+            (
+                if transposed { "rows of each site's file" } else { "columns of each site" },
+                at_least(self.min_columns, ""),
+            ),
             ("persons", self.persons.map(|persons| format!("{} of each site's file; they stay there", persons.name()))),
             ("components for each own row", at_most(self.max_components_per_row)),
             ("iterations times components", at_most(self.max_rounds_times_components.map(|most| most as f64))),

@@ -167,20 +167,21 @@ impl Proposal {
         let Proposal { method, messages, limits, budget, .. } = self;
         let masked = messages.iter().any(|message| message.payload == Payload::Masked.name());
         let mut messages = messages::table(messages, std::io::stdout());
-        if self.parameters.get("transpose") == Some(&true.into()) {
+        let transposed = self.parameters.get("transpose") == Some(&true.into());
+        if transposed {
             messages += "With --transpose a row is a column of a site's file, unless a line names the file.\n";
         }
         let budget = budget.as_ref().map(Budget::text);
         let limits = limits.as_ref().map(|limits| limits.text(masked));
         let rules = match &self.rules {
-            Some(rules) => format!("Rules for all sites:\n{}{}", rules.text(), rules.duties()),
+            Some(rules) => format!("Rules for all sites:\n{}{}", rules.text(transposed), rules.duties()),
             None => "Sites in the run: any that the hub names, since no policy was proposed.\n".into(),
         };
         let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules;
         let summary = list::description(method).map_or("", |description| description.summary);
         let result = AgreedRun::of(&self.parameters).map_or("", |run| result(run.method.description().partition));
         format!(
-            "{method}: {summary}\n{result}\nWhat leaves a site:\n{messages}\n{more}All options, which are no command line:\n{parameters}\
+            "{method}: {summary}\n{result}\nWhat leaves a site:\n{messages}\n{more}All options, not as a command line (given: a file of the site's own; true: the option is given):\n{parameters}\
              {not_set}\n"
         )
     }
@@ -194,8 +195,15 @@ impl Proposal {
         let differences: Vec<String> = names
             .filter(differ)
             .map(|name| {
-                let (approved, given) = (shown(self.parameters.get(name)), shown(own.get(name)));
-                format!("{}: approved is {approved}, given is {given}", typed(name))
+                let [approved, given] = [self.parameters.get(name), own.get(name)].map(given);
+                let name = typed(name);
+                match (approved, given) {
+                    (None, given) => format!("{name}: not approved, but given here ({})", shown(given.as_ref())),
+                    (approved, None) => format!("{name}: approved ({}), but not given here", shown(approved.as_ref())),
+                    both => {
+                        format!("{name}: approved is {}, given is {}", shown(both.0.as_ref()), shown(both.1.as_ref()))
+                    }
+                }
             })
             .collect();
         if differences.is_empty() {

@@ -42,17 +42,28 @@ impl CnmfDirectory {
         Ok(CnmfDirectory { folder, name: name.to_string_lossy().into_owned(), access })
     }
 
-    /// As [`CnmfDirectory::open`], after making the directory if there is none.
+    /// As [`CnmfDirectory::open`], or a directory that does not exist yet and that [`CnmfDirectory::create`] makes.
     ///
     /// # Errors
-    /// If it cannot be made, or is no such directory.
-    pub fn make(path: &Path, access: Access) -> Result<Self> {
-        if !path.exists() {
-            std::fs::create_dir_all(path.join("cnmf_tmp")).map_err(|e| {
-                Error::input(format!("--cnmf {}: cannot be made ({e}); choose a directory of your own", path.display()))
-            })?;
+    /// If it exists and is no such directory.
+    pub fn open_or_new(path: &Path, access: Access) -> Result<Self> {
+        match path.file_name().filter(|_| !path.exists()) {
+            Some(name) => {
+                Ok(CnmfDirectory { folder: path.join("cnmf_tmp"), name: name.to_string_lossy().into_owned(), access })
+            }
+            None => CnmfDirectory::open(path, access),
         }
-        CnmfDirectory::open(path, access)
+    }
+
+    /// Makes the directory if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn create(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.folder).map_err(|e| {
+            let path = self.folder.parent().unwrap_or(&self.folder).display();
+            Error::input(format!("--cnmf {path}: cannot be made ({e}); choose a directory of your own"))
+        })
     }
 
     /// Checks that writing these runs replaces no file that a sweep did not write, and leaves none of another sweep, which

@@ -118,11 +118,18 @@ pub fn foreign_files(comm: &Communicator, dir: &str) {
         ("packed.h5", [&[0x1f, 0x8b][..], &[0; 30]].concat(), "unpack"),
     ];
     if comm.is_root() {
+        // Datasets on any level are named, and a group may contain itself.
+        let file = hdf5::File::create(format!("{dir}/bad/levels.h5")).unwrap();
+        let inner = file.create_group("a/b/c").unwrap();
+        inner.new_dataset_builder().with_data(&ndarray::arr2(&[[1.0, 2.0]])).create("x").unwrap();
+        file.link_soft("/a", "a/b/again").unwrap();
         bad.iter().for_each(|(name, bytes, _)| std::fs::write(format!("{dir}/bad/{name}"), bytes).unwrap());
     }
     comm.barrier();
     bad.iter().for_each(|(name, _, names)| refused(comm, &format!("{dir}/bad/{name}"), names));
     refused(comm, &format!("{formats}/table.h5:/nosuch"), "/deep/one");
+    refused(comm, &format!("{dir}/bad/levels.h5"), "/a/b/c/x");
+    refused(comm, &format!("{dir}/bad/levels.h5:/a/b"), "is a group, not a matrix; the file has /a/b/");
     refused(comm, &format!("{formats}/table.h5:/deep"), "is a group, not a matrix");
     refused(comm, &format!("{formats}/table.h5:/deep/text"), "not numbers");
 }

@@ -283,7 +283,8 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         1 => "is the only one with stable components: the data may have more than these runs agree on",
         _ => "has the least error of those with stable components",
     };
-    let mut reasons = vec![format!("nothing was held out, the {what} has no elbow, and k = {} {others}", best.k)];
+    let mut reasons =
+        vec![format!("nothing was held out, over k the {what} has no elbow, and k = {} {others}", best.k)];
     if chosen.k != best.k {
         reasons.push(format!("k = {} is the smallest of them within {:.0} % of it", chosen.k, 100.0 * (AS_GOOD - 1.0)));
     }

@@ -1,7 +1,7 @@
 //! The number of components by the rule of SigProfilerExtractor, as its version 1.4.1 applies it (`stabVsRError`; Islam et al. 2022,
 //! "Uncovering novel mutational signatures by de novo extraction with SigProfilerExtractor").
 
-use ndarray::Array2;
+use ndarray::{Array2, Axis};
 
 use fednmf_audit::membership::{auc, chance_of, misfits};
 use fednmf_base::error::{Error, Result, SharedResult};
@@ -67,7 +67,7 @@ pub fn considered(points: &[Point]) -> Vec<&Point> {
     largest.map_or_else(Vec::new, |[mean, _]| points.iter().filter(stable([mean, STABLE[1]])).collect())
 }
 
-/// The relative error of each row of the matrix, which the consensus of the runs fits by nonnegative least squares. Only rank 0 has
+/// The relative error of each row of the matrix that is not zero, which the consensus of the runs fits by nonnegative least squares. Only rank 0 has
 /// the runs; all ranks know k and get the errors. Collective in a group, whose ranks have whole rows.
 ///
 /// # Errors
@@ -88,6 +88,9 @@ pub fn errors_of_rows(
             for (i, mut row) in dense.rows_mut().into_iter().enumerate() {
                 block.for_each_nonzero(first + i, |j, x| row[j] = x);
             }
+            // A row of zeros has no relative error; the program leaves out samples without mutations.
+            let some: Vec<usize> = (0..dense.nrows()).filter(|&i| dense.row(i).iter().any(|x| *x != 0.0)).collect();
+            let dense = dense.select(Axis(0), &some);
             own.extend(misfits(&dense.view(), &v.view()).into_iter().map(|error| (DECIMALS * error).round()));
         }
     })?;

@@ -131,6 +131,11 @@ fn a_matrix_that_cannot_be_held_is_refused_with_the_reason() {
         message.contains("fnmf needs the whole matrix in memory; ") && message.contains("--algo hals"),
         "{message}"
     );
+    // Methods with another loss answer another question.
+    let message = refusal(&spec("kl-cd", 5), &dense, &small);
+    assert!(message.contains("kl-mu, kl-online do not (--algo kl-mu)") && !message.contains("hals"), "{message}");
+    let message = refusal(&spec("beta-mu", 5), &dense, &small);
+    assert!(message.contains("beta-mu needs the whole matrix in memory. Or"), "{message}");
     let generated = Found { streaming: Err("it is generated".into()), ..found(1000, 1000, None) };
     let message = refusal(&spec("hals", 5), &generated, &small);
     assert!(message.contains("in each iteration instead: it is generated. Or use more nodes"), "{message}");

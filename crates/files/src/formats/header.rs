@@ -335,19 +335,24 @@ fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
 }
 
 /// Whether the numbers of the first line may name the columns: they rise or fall, like times, masses and wave numbers, have equal
-/// steps, or are years, and the numbers of no other line do so.
+/// steps, or are years, and those of most other lines do not.
 fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
     // With few rows, comparing with the other lines is less conclusive.
     let enough = if below.len() < MIN_ROWS { MIN_LABELS_OF_FEW_ROWS } else { MIN_LABELS };
-    let are_labels = |fields: &[&[u8]]| {
-        are_years(fields)
-            || fields.len() >= enough && rises(fields.iter().copied())
-            || fields.len() >= MIN_LABELS && falls(fields.iter().copied())
-            || fields.len() >= MIN_STEPS && has_equal_steps(fields)
-    };
+    let rise = |fields: &[&[u8]]| rises(fields.iter().copied());
+    let order = |fields: &[&[u8]]| rise(fields) || falls(fields.iter().copied());
+    let (n, rows) = (labels.len(), || below.iter().map(|row| row.get(skipped..).unwrap_or_default()));
+    let ordered = n >= enough && rise(labels) || n >= MIN_LABELS && order(labels);
     !below.is_empty()
-        && are_labels(labels)
-        && !below.iter().any(|row| are_labels(row.get(skipped..).unwrap_or_default()))
+        && (are_years(labels) && !are_most(rows(), are_years)
+            || n >= MIN_STEPS && has_equal_steps(labels) && !are_most(rows(), has_equal_steps)
+            || ordered && !(if n >= MIN_LABELS { are_most(rows(), order) } else { rows().any(order) }))
+}
+
+/// Whether at least half of the lines or columns are such.
+fn are_most<X>(all: impl Iterator<Item = X>, are_such: impl Fn(X) -> bool) -> bool {
+    let (such, count) = all.fold((0, 0), |(such, count), x| (such + usize::from(are_such(x)), count + 1));
+    2 * such >= count
 }
 
 /// Whether three or more numbers rise or fall, and those of no line below do.
@@ -409,7 +414,11 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
         let ordered = |j: usize| rises(column(j)) || rows.len() > MIN_ROWS && falls(column(j));
         let least = column(0).filter_map(number).fold(f64::INFINITY, f64::min);
         let far_off = || (identifies || ordered(0) || falls(column(0))) && least >= 100.0 && least > 10.0 * largest;
-        let alone_is_ordered = || ordered(0) && !(1..width).any(ordered);
+        let steps = |j: usize| rows.len() >= MIN_STEPS && has_equal_steps(&column(j).collect::<Vec<_>>());
+        let alone_is_ordered = || match rows.len() >= MIN_LABELS {
+            true => ordered(0) && !are_most(1..width, ordered),
+            false => ordered(0) && !(1..width).any(ordered) || steps(0) && !are_most(1..width, steps),
+        };
         let few = if distinct { 2 } else { MIN_ROWS };
         let enough = rows.len() >= MIN_LABELS || rows.len() >= few && width >= MIN_LABELS_OF_FEW_ROWS;
         return match () {
@@ -661,6 +670,30 @@ mod tests {
             assert!(detected(&text, AUTO).ambiguity().is_some_and(|why| why.contains("rise or fall")), "{text}");
         }
         assert_eq!(found("9,7,5\n5,3,4\n2,7,1\n9,1,8\n", AUTO), (false, false, 3));
+    }
+
+    #[test]
+    fn a_row_that_rises_by_chance_hides_no_labels() {
+        let ambiguous = |text: &str| detected(text, AUTO).ambiguity().is_some();
+        for (labels, hidden) in [
+            ("2018,2019,2020,2021,2022", true),
+            ("400,410,420,430,440", true),
+            ("4000,3990,3970,3940,3900", true),
+            ("2018,2019,2020", true),
+        ] {
+            let width = labels.split(',').count();
+            let rows = ["3,1,4,1,5", "9,2,6,5,3", "1,2,4,6,9"].map(|row| &row[..2 * width - 1]).join("\n");
+            assert_eq!(ambiguous(&format!("{labels}\n{rows}\n")), hidden, "{labels}");
+        }
+        // Series that grow, below years.
+        assert!(ambiguous("2018,2019,2020,2021,2022\n1,2,3,5,8\n2,4,7,9,11\n3,3.5,4,6,7\n"));
+        for column in ["0.0,0.5,1.0,1.5", "10,20,30,45,50,80"] {
+            let rows = ["3,1,5", "9,2,4", "4,3,9", "6,4,1", "2,5,7", "8,6,3"];
+            let rows: String = column.split(',').zip(rows).map(|(time, row)| format!("{time},{row}\n")).collect();
+            assert!(ambiguous(&format!("time,s0,s1,s2\n{rows}")), "{column}");
+        }
+        // A table in which most rows and columns rise.
+        assert!(!ambiguous("1,2,4,7,11\n2,4,7,11,16\n4,7,11,16,22\n5,6,9,13,21\n8,9,14,23,40\n"));
     }
 
     #[test]

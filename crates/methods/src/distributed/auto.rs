@@ -44,7 +44,7 @@ fednmf_base::parameters! {
     }
 }
 
-const WHY_HALS: &str = "the fastest for a matrix of this size";
+const WHY_HALS: &str = "the fewest operations for a matrix of this size";
 const WHY_MULTIPLY: &str = "for divergences, multiplicative updates with extrapolation";
 const WHY_PLAIN: &str = "multiplicative updates decrease every divergence, with penalties and missing entries too";
 const WHY_STREAMED: &str = "memory cannot hold the matrix, and exact products read it from the file";

@@ -24,6 +24,7 @@ use std::ops::Range;
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
 
 use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_base::units::thousands;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::state::{Piece, SavedState};
 use fednmf_data::{Cuts, STATISTICS};
@@ -145,6 +146,7 @@ impl Method for Dsanls {
         cost.data = workload.block(n, workload.part(rows, n)) + workload.block(m, workload.part(m, cols));
         (cost.shape.updated, cost.shape.gram) = (rows.max(cols), d_u.max(d_v));
         cost.factors = workload.bytes((2 * (rows + cols) + 2 * (d_u + d_v) + 2 * n) * k);
+        cost.caveat(format!("sketches of {} columns and {} rows (--sketch-size)", thousands(d_u), thousands(d_v)));
         if sketch_u == Sketching::Weighted || sketch_v == Sketching::Weighted {
             cost.caveat(
                 "the flops of a sampled product depend on which rows are drawn; those of average rows are given",
@@ -258,12 +260,12 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> SharedResult<Box<dy
     let bound = args.bound.then(|| (2.0 * data.statistics.norm2.sqrt()).sqrt());
     let step = bound.into_iter().fold(SketchedStep::new(&args.step), SketchedStep::below);
 
-    let mut scale = init::scale(data.statistics.sum, (m, n), k);
-    let mut norm2 = data.statistics.norm2;
+    let penalties = args.regularization.penalties((m, n));
+    let (mut sum, mut norm2) = (data.statistics.sum, data.statistics.norm2);
     let (mut absence, mut lists) = (None, None);
     if args.missing.any() {
         let separated = Separated::take(&mut data, missing, &args.missing, seed, &comm)?;
-        scale = init::scale(separated.sum((m, n)), (m, n), k);
+        sum = separated.sum((m, n));
         norm2 = separated.tally.norm2();
         let Separated { listed, rows, cols, tally } = separated;
         let [(rows, lists_u), (cols, lists_v)] = [rows, cols].map(|(block, lists)| (block.transposed(), lists));
@@ -271,14 +273,15 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> SharedResult<Box<dy
         lists = Some([lists_u, lists_v]);
         absence = Some(MissingInfo { tally, listed, unobserved: [0.0; 2] });
     }
+    let scales = init::random_scales(penalties, sum, (m, n), k, 2.0);
     let [mut block_u, mut block_v] = row_and_column_block(data.blocks);
     comm.agree_on_error(block_u.prepare(k).and_then(|()| block_v.prepare(k)))?;
     let sparse = matches!(block_u, Block::Sparse(_));
-    // The typical norms at the start: of a row of the factor, and of a row of the data.
-    let typical = |rows: usize| [(norm2 / rows as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
+    // The typical norms at the start: of a row of the data, and of a row of the factor.
+    let typical = |rows: usize, scale: f64| [(norm2 / rows as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
     // Creates the sampler of a factor's rows, of which this rank owns those in `cuts`. The columns of `across` are the
     // corresponding data.
-    let draws = |(total, d): (usize, usize), cuts: &[Range<usize>], across: &Block<T>, tags: SampleTags| {
+    let draws = |(total, d): (usize, usize), scale: f64, cuts: &[Range<usize>], across: &Block<T>, tags: SampleTags| {
         let order = across.order();
         let kind = args.sketch.sketch.resolve(sparse, d, total);
         let draws = match kind {
@@ -288,16 +291,15 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> SharedResult<Box<dy
             }
             Sketching::Weighted | Sketching::Auto => {
                 let norms = across.column_norms2().into_iter().map(f64::sqrt).collect();
-                let sampler = WeightedSampler::new(total, d, cuts[comm.rank()].clone(), norms, typical(total));
+                let sampler = WeightedSampler::new(total, d, cuts[comm.rank()].clone(), norms, typical(total, scale));
                 Draws::Weighted(Box::new(SampledProduct::new(&comm, sampler, tags, (k, order), 0).with_gram(order)))
             }
         };
         (kind, draws)
     };
     let Cuts { rows, cols } = &data.cuts;
-    let draws_u = draws((n, d_u), cols, &block_v, SampleTags { scores: SCORES_V, rows: SKETCHED_V });
-    let draws_v = draws((m, d_v), rows, &block_u, SampleTags { scores: SCORES_U, rows: SKETCHED_U });
-    let penalties = args.regularization.penalties((m, n));
+    let draws_u = draws((n, d_u), scales[1], cols, &block_v, SampleTags { scores: SCORES_V, rows: SKETCHED_V });
+    let draws_v = draws((m, d_v), scales[0], rows, &block_u, SampleTags { scores: SCORES_U, rows: SKETCHED_U });
     let side = |data: Block<T>, tags: FactorTags, cuts: &[Range<usize>], (kind, sketch), for_u| SketchedSide {
         factor: FactorSide::of_all_ranks(tags, &comm, cuts, k, data.order()).with_rhs(),
         missing: None,
@@ -311,7 +313,7 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> SharedResult<Box<dy
     };
     let mut u = side(block_u, TAGS_U, rows, draws_u, true);
     let mut v = side(block_v, TAGS_V, cols, draws_v, false);
-    let start = init::given_or_random(initial, seed, [scale; 2], &comm, [&mut u.factor, &mut v.factor])?;
+    let start = init::given_or_random(initial, seed, scales, &comm, [&mut u.factor, &mut v.factor])?;
     if let (Some(MissingInfo { listed, unobserved, .. }), Some(lists)) = (&mut absence, lists) {
         for ((side, lists), count) in [&mut u, &mut v].into_iter().zip(lists).zip(&mut *unobserved) {
             let (picked, shape) = (side.sketch.size(), (side.factor.own.nrows(), side.data.shape().0));

@@ -339,7 +339,7 @@ impl PooledView {
         }
         let list: Vec<String> =
             kinds.into_iter().map(|((kind, payload), times)| format!("{kind} ({payload}, {times} times)")).collect();
-        (self.private() && !list.is_empty()).then(|| Finding::new("sent in the clear", "").note(list.join("; ")))
+        (self.private() && !list.is_empty()).then(|| Finding::new("received in the clear", "").note(list.join("; ")))
     }
 }
 

@@ -217,22 +217,28 @@ pub fn tenx_group(file: &File, dataset: Option<&str>) -> Option<Group> {
     names.iter().filter(is_group).filter_map(|name| file.group(name).ok()).find(has_lists)
 }
 
-/// The names of the first two levels.
+/// The names of datasets and compressed matrices, and of the groups on the lowest of some levels: a group may contain itself.
 fn members(file: &File) -> Vec<String> {
+    const LEVELS: usize = 6;
     let mut all = Vec::new();
-    for name in file.member_names().unwrap_or_default() {
-        match file.group(&name) {
-            Ok(group)
-                if file.loc_type_by_name(&name).is_ok_and(|t| t == LocationType::Group) && !is_compressed(&group) =>
-            {
-                all.extend(
-                    group.member_names().unwrap_or_default().into_iter().map(|inner| format!("/{name}/{inner}")),
-                );
-            }
-            _ => all.push(format!("/{name}")),
+    below(file, "", LEVELS, &mut all);
+    all
+}
+
+/// Adds the names below a group with this path.
+fn below(group: &Group, path: &str, levels: usize, all: &mut Vec<String>) {
+    for name in group.member_names().unwrap_or_default() {
+        let path = format!("{path}/{name}");
+        let is_group = group.loc_type_by_name(&name).is_ok_and(|t| t == LocationType::Group);
+        let inside = group.group(&name).ok().filter(|inside| {
+            let categorical = || word(inside, "encoding-type").is_some_and(|kind| kind == "categorical");
+            is_group && levels > 1 && !is_compressed(inside) && !categorical()
+        });
+        match inside {
+            Some(inside) => below(&inside, &path, levels - 1, all),
+            None => all.push(path),
         }
     }
-    all
 }
 
 /// Names, for a message.

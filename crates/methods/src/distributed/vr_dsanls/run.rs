@@ -96,11 +96,11 @@ impl<T: Real> VrDsanlsRun<T> {
         let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
         let entries = if dense { m as f64 * n as f64 } else { data.statistics.nonzeros as f64 };
         let plan = args.plan(&Sizes { m, n, entries, k }).map_err(Error::on_all_ranks)?;
-        let scale = init::scale(data.statistics.sum, (m, n), k);
+        let penalties = args.regularization.penalties((m, n));
+        let scales = init::random_scales(penalties, data.statistics.sum, (m, n), k, 2.0);
         let [mut block_u, mut block_v] = row_and_column_block(data.blocks);
         comm.agree_on_error(block_u.prepare(k).and_then(|()| block_v.prepare(k)))?;
         let local_comm = comm.split(comm.rank());
-        let penalties = args.regularization.penalties((m, n));
         // Only the factor with fewer rows is gathered.
         let side = |block: Block<T>, cuts: &[Range<usize>], d: usize, for_v: bool, sample_tags: SampleTags| {
             let tags = if for_v { V } else { U };
@@ -113,6 +113,7 @@ impl<T: Real> VrDsanlsRun<T> {
             };
             let zeros = || order.zeros(own.len(), k);
             let norms: Vec<f64> = block.column_norms2().into_iter().map(f64::sqrt).collect();
+            let scale = scales[usize::from(for_v)];
             let typical = [(data.statistics.norm2 / total as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
             let sampler = WeightedSampler::new(total, d, own.clone(), norms, typical);
             AnchoredSide {
@@ -131,7 +132,7 @@ impl<T: Real> VrDsanlsRun<T> {
         let tags_v = SampleTags { scores: SCORES_V, rows: CHANGE_V };
         let mut u = side(block_u, &data.cuts.rows, plan.draws[1], false, tags_u);
         let mut v = side(block_v, &data.cuts.cols, plan.draws[0], true, tags_v);
-        let start = init::given_or_random(initial, seed, [scale; 2], &comm, [&mut u.factor, &mut v.factor])?;
+        let start = init::given_or_random(initial, seed, scales, &comm, [&mut u.factor, &mut v.factor])?;
         Ok(VrDsanlsRun {
             seed,
             u,

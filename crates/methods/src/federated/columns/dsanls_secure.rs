@@ -320,7 +320,7 @@ fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> SharedResult<
     let member = |party: Party<T>| {
         let rows = even_part(m, parties.count, party.index);
         let mut u = order.zeros(rows.len(), k);
-        init::u(seed, &rows, public.scale, u.view_mut());
+        init::u(seed, &rows, public.scales[0], u.view_mut());
         SecureParty {
             rhs: order.zeros(rows.len(), k),
             sketch: order.zeros(party.cols.len(), d_u),
@@ -407,7 +407,7 @@ impl<T: Real> DsanlsSecureRun<T> {
             scratch,
             ..
         } = self;
-        let PublicInfo { m, n, scale, .. } = *public;
+        let PublicInfo { m, n, scales: [scale_u, scale_v], .. } = *public;
         let [fixed_v, fixed_u] = fixed;
         let lies = s![number * m..(number + 1) * m, ..];
         if t < self.limit {
@@ -430,7 +430,7 @@ impl<T: Real> DsanlsSecureRun<T> {
         for SecureParty { party, sketch, shares, .. } in members.iter_mut() {
             gemm(T::one(), &sketch.t(), &party.v.view(), T::zero(), &mut shares[0].view_mut());
         }
-        let expected = scale * n as f64 / fixed_v.nrows() as f64;
+        let expected = scale_v * n as f64 / fixed_v.nrows() as f64;
         party_sum.sum(
             comm,
             SKETCHED_V,
@@ -457,7 +457,7 @@ impl<T: Real> DsanlsSecureRun<T> {
                 down.sketch_rows(rows.start, &u.view(), &mut shares[1].view_mut());
             }
         });
-        let expected = scale * m as f64 / fixed_u.nrows() as f64;
+        let expected = scale_u * m as f64 / fixed_u.nrows() as f64;
         party_sum.sum(
             comm,
             SKETCHED_U,

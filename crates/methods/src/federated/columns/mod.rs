@@ -87,8 +87,8 @@ struct PublicInfo {
     k: usize,
     norm2: f64,
     penalties: Penalties,
-    /// Upper bound of the entries of the factors' start.
-    scale: f64,
+    /// Upper bounds of the entries of the start of U and of V.
+    scales: [f64; 2],
     /// Memory order of factors and right-hand sides, the same on every rank.
     order: Order,
 }
@@ -96,17 +96,17 @@ struct PublicInfo {
 impl PublicInfo {
     fn of<T: Real>(data: &Loaded<T>, k: usize, regularization: Option<&RegularizationParams>) -> Self {
         let (m, n) = (data.header.rows, data.header.cols);
-        let scale = init::scale(data.statistics.sum, (m, n), k);
         let order = if data.header.sparse { Order::RowMajor } else { Order::ColumnMajor };
         let penalties = regularization.map_or_else(Penalties::default, |args| args.penalties((m, n)));
-        PublicInfo { m, n, k, norm2: data.statistics.norm2, penalties, scale, order }
+        let scales = init::random_scales(penalties, data.statistics.sum, (m, n), k, 2.0);
+        PublicInfo { m, n, k, norm2: data.statistics.norm2, penalties, scales, order }
     }
 }
 
 /// The start of the shared U.
 fn start_u<T: Real>(public: &PublicInfo, seed: u64) -> Array2<T> {
     let mut u = public.order.zeros(public.m, public.k);
-    init::u(seed, &(0..public.m), public.scale, u.view_mut());
+    init::u(seed, &(0..public.m), public.scales[0], u.view_mut());
     u
 }
 
@@ -125,7 +125,7 @@ fn hosted_parties<T: Real>(
         block.prepare(public.k)?;
         let cols = cuts[index].clone();
         let mut v = public.order.zeros(cols.len(), public.k);
-        init::v(seed, &cols, public.scale, v.view_mut());
+        init::v(seed, &cols, public.scales[1], v.view_mut());
         if let Some(missing) = &missing {
             missing.clear_unobserved(Side::Columns, &mut v, public.m);
         }

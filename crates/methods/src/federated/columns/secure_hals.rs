@@ -386,14 +386,14 @@ fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> SharedResult<Bo
     }))
 }
 
-/// Draws a party's start from its own secret randomness: U(0, scale), as the public one.
+/// Draws a party's start from its own secret randomness, uniform as the public one.
 fn draw_private<T: Real>(party: &mut Party<T>, public: &PublicInfo, source: SecretSource) -> Result<()> {
     let mut rng = secret_rng(source.seed(), START ^ party.index as u64)?;
     // Row by row in any memory order, so that it is the same for dense and sparse data.
     for mut row in party.v.rows_mut() {
         for x in &mut row {
             let bits = rng.next_u64() >> 11;
-            *x = T::from_f64(public.scale * bits as f64 / (1u64 << 53) as f64);
+            *x = T::from_f64(public.scales[1] * bits as f64 / (1u64 << 53) as f64);
         }
     }
     Ok(())
@@ -402,12 +402,12 @@ fn draw_private<T: Real>(party: &mut Party<T>, public: &PublicInfo, source: Secr
 /// Expected size of an entry of M V, with V as large as at its start.
 fn product_size(public: &PublicInfo) -> f64 {
     let n = public.n as f64;
-    n * (public.norm2 / (public.m as f64 * n)).sqrt() * public.scale
+    n * (public.norm2 / (public.m as f64 * n)).sqrt() * public.scales[1]
 }
 
 /// Expected size of an entry of VᵀV.
 fn gram_size(public: &PublicInfo) -> f64 {
-    public.n as f64 * public.scale * public.scale
+    public.n as f64 * public.scales[1].powi(2)
 }
 
 /// rhs ← Σ M_r V_r and g ← Σ V_rᵀV_r, both over the same parties.

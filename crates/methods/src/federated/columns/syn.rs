@@ -379,7 +379,7 @@ fn build<T: Real>(
     });
     let releases = match dp {
         Some(dp) => {
-            let messages = messages(max_iters, public.m * public.k, start_entry(public.scale));
+            let messages = messages(max_iters, public.m * public.k, start_entry(public.scales[0]));
             dp::releases(dp, args.secure_sum.secure_sum, messages, parties, &comm)?
         }
         None => None,
@@ -420,7 +420,7 @@ impl<T: Real> Syn<T> {
                 share.mapv_inplace(|x| x * weight);
             }
         });
-        let expected = public.scale * public.m as f64 / sketch.size() as f64;
+        let expected = public.scales[0] * public.m as f64 / sketch.size() as f64;
         party_sum.sum(comm, AVERAGE_SKETCH, expected, shares.iter().map(Contiguous::entries), fixed.entries_mut())?;
         normalize_by_survivors(party_sum, weights, fixed);
         comm.work("V's step", || {
@@ -454,7 +454,7 @@ impl<T: Real> Syn<T> {
             member.u.mapv_inplace(|x| x * weight);
         }
         members.iter().for_each(|member| show_term(comm, member.party.index, &member.u));
-        party_sum.sum(comm, AVERAGE_U, public.scale, members.iter().map(|x| x.u.entries()), u.entries_mut())?;
+        party_sum.sum(comm, AVERAGE_U, public.scales[0], members.iter().map(|x| x.u.entries()), u.entries_mut())?;
         normalize_by_survivors(party_sum, weights, u);
         Ok(())
     }
@@ -480,7 +480,7 @@ impl<T: Real> Syn<T> {
                 members.map(|(hosted, x)| releases.release(hosted, x.u.entries_mut(), None)).collect()
             });
             let mut moved = u.clone();
-            party_sum.sum_noised(comm, AVERAGE_U, public.scale, &noised, moved.entries_mut())?;
+            party_sum.sum_noised(comm, AVERAGE_U, public.scales[0], &noised, moved.entries_mut())?;
             *u += &moved;
         }
         u.mapv_inplace(|x| x.max(T::zero()));

@@ -101,7 +101,7 @@ pub fn build<T: Real>(
         check_scale(&data.statistics, &MODERATE)?;
     }
     let penalties = args.regularization.penalties((m, n));
-    let scale = init::scale(data.statistics.sum, (m, n), k);
+    let [scale_u, scale] = init::random_scales(penalties, data.statistics.sum, (m, n), k, 2.0);
     let entry = init::start_entry(scale);
     let messages = method.messages(max_iters, (n, k), entry);
     let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
@@ -119,7 +119,7 @@ pub fn build<T: Real>(
         // The parties' shares of the penalty on V add up to the whole.
         let share = if m > 0 { client.rows.len() as f64 / m as f64 } else { 0.0 };
         client.penalties = Penalties { u: penalties.u, v: penalties.v.times(share) };
-        init::u(seed, &client.rows, scale, client.u.view_mut());
+        init::u(seed, &client.rows, scale_u, client.u.view_mut());
         if let Some(missing) = &missing {
             missing.clear_unobserved(Side::Rows, &mut client.u, n);
         }
