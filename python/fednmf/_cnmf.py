@@ -25,7 +25,7 @@ from ._nmf import _FROBENIUS, AnyLoss, checked_loss
 class Programs:
     """The programmes of one number of components, in DataFrames. Programmes are numbered from 1, the most used one first.
 
-    usages              cells x programmes: how much each cell uses each programme; the sums of the rows are near 1
+    usages              cells x programmes: how much each cell uses each programme; the sums of the rows vary around 1
     spectra             programmes x factorised genes: medians over the runs, each gene in units of the standard deviation of its
                         counts; each row has sum 1
     gene_spectra_tpm    programmes x all genes: transcripts per million of a cell that uses this programme alone; the sums of the

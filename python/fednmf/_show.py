@@ -25,7 +25,7 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self._begin, self._width = time.perf_counter(), 0
+        self._begin, self._width, self._run = time.perf_counter(), 0, (0, 0)
         self._rewrites = sys.stdout.isatty() or "ipykernel" in sys.modules
 
     def __enter__(self) -> Progress:
@@ -39,7 +39,12 @@ class Progress:
         self.show(f"iteration {iteration}", measures)
 
     def run(self, k: int, run: int, iteration: int, measures: dict[str, float]) -> None:
-        self.show(f"k = {k}, run {run}, iteration {iteration}", measures)
+        if self._rewrites:
+            self.show(f"k = {k}, run {run}, iteration {iteration}", measures)
+        elif (k, run) != self._run:
+            # A line for each run.
+            self._run = (k, run)
+            self.show(f"k = {k}", {"run": run})
 
     def show(self, what: str, measures: dict[str, float]) -> None:
         values = ", ".join(f"{name} {value:.6g}" for name, value in measures.items())

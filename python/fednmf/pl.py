@@ -23,7 +23,8 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
     Parameters
     ----------
     result : KChoice, AnnData or dict of int to Programs
-        Of `fednmf.tl.choose_k`; of AnnData ``uns["nmf_choose_k"]``; of `fednmf.tl.cnmf`, with its silhouette and prediction error.
+        What `fednmf.tl.choose_k` returned, or an AnnData that it has seen; or what `fednmf.tl.cnmf` returned, with its silhouette and
+        prediction error.
     axes : two matplotlib Axes or None
         For error and stability; None: new ones, side by side.
 

@@ -426,7 +426,7 @@ def test_masked_entries_are_refused():
 
 
 def test_messages_name_parameters():
-    with pytest.raises(ValueError, match=r"beta 0: the matrix has"):
+    with pytest.raises(ValueError, match=r"beta=0: the matrix has"):
         NMF(2, beta_loss="itakura-saito").fit(np.eye(3))
     with pytest.raises(ValueError, match=r"the largest entry is 1e200, whose square .*; divide the data first$"):
         NMF(2).fit(np.full((3, 3), 1e200))

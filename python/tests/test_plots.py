@@ -106,7 +106,7 @@ def test_progress_is_printed_where_it_is_wanted(fitted, capsys):
     fednmf.NMF(3, random_state=0, verbose=1, max_iter=30, tol=0).fit(X[:200])
     assert re.search(r"^iteration 10: rel_error 0\.\d+ \(\d+\.\d s\)$", capsys.readouterr().out, re.MULTILINE)
     fednmf.tl.choose_k(X[:200], ks=[2, 3], n_runs=2, max_iter=20, verbose=1)
-    assert "k = 3, run 1" in capsys.readouterr().out
+    assert "k = 3: run 1" in capsys.readouterr().out
     fednmf.NMF(3, random_state=0, max_iter=30, tol=0).fit(X[:200])
     assert capsys.readouterr().out == ""
 

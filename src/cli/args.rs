@@ -120,7 +120,7 @@ pub enum Command {
     },
     /// Measure how factors fit a matrix: relative error, and F1 or divergence where the method is about these
     Evaluate(EvaluateArgs),
-    /// Compute U for new rows with V of an earlier run, by the loss of that run
+    /// Compute U for new rows with V of an earlier run: the best one by the loss of that run
     Project(ProjectArgs),
     /// Predict single entries of U V': what a user would give an item, for pairs of a row and a column
     Predict(PredictArgs),

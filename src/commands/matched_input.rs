@@ -161,8 +161,9 @@ impl Common {
         self.others_are_zero
     }
 
-    /// The component of the `factor` of which most is in rows without a column of the matrix, and this share of its sum.
-    fn missing_weight(&self, factor: &Array2<f64>) -> (usize, f64) {
+    /// The component of the `factor` of which most is in rows without a column of the matrix; the least such share of a component's sum,
+    /// and this largest one.
+    fn missing_weight(&self, factor: &Array2<f64>) -> (usize, [f64; 2]) {
         let rows = self.columns().1;
         let share = |component: ArrayView1<'_, f64>| {
             // Noise may have left negative entries.
@@ -170,8 +171,10 @@ impl Common {
             let known: f64 = rows.iter().map(|&row| component[row].abs()).sum();
             if all > 0.0 { (1.0 - known / all).max(0.0) } else { 0.0 }
         };
-        let shares = factor.columns().into_iter().map(share).enumerate();
-        shares.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
+        let shares: Vec<f64> = factor.columns().into_iter().map(share).collect();
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let (most, share) = shares.into_iter().enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default();
+        (most, [least, share])
     }
 
     /// What becomes of columns that only the `factor`, or only the matrix `input`, has. `absent`: the missing entries.
@@ -184,10 +187,11 @@ impl Common {
         let weight = match self.missing() {
             0 => String::new(),
             _ => {
-                let (component, share) = self.missing_weight(factor);
+                let (component, shares) = self.missing_weight(factor);
+                let [least, most] = shares.map(|share| 100.0 * share);
                 format!(
-                    " (they carry {:.1} % of the weight of component {component}, and less of others)",
-                    100.0 * share
+                    " (they carry {most:.1} % of the weight of component {component}, and at least {least:.1} % of that of \
+                     others)"
                 )
             }
         };

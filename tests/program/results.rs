@@ -606,8 +606,11 @@ fn new_rows_have_the_columns_that_their_names_say() {
             assert!(told.contains("1 of the 4 columns of the factors are missing"), "{told}");
             let shares = [0, 1].map(|component| 100.0 * v[[1, component]] / v.column(component).sum());
             let most = usize::from(shares[1] > shares[0]);
-            let weight =
-                format!("(they carry {:.1} % of the weight of component {most}, and less of others)", shares[most]);
+            let weight = format!(
+                "(they carry {:.1} % of the weight of component {most}, and at least {:.1} % of that of others)",
+                shares[most],
+                shares[1 - most]
+            );
             assert!(told.contains(&weight), "{weight}: {told}");
             assert!(told.contains("2 of its columns are not in the factors"), "{told}");
             // V has a row for each column of the new matrix.

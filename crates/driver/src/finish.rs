@@ -304,11 +304,13 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
     all.extend(infinite.map(|why| format!("{why}; if the start (--init) has the zeros, take one without")));
     let stayed_in_f32 = end["iterations_in_f32"].as_u64() == Some(trajectory.iteration as u64);
     if stayed_in_f32 && trajectory.iteration > 0 {
-        all.push(
-            "--precision mixed: the run ended before it changed to f64, so the factors are as exact as those of f32; give it more \
-             iterations, or --precision f64"
-                .into(),
-        );
+        let cure = match run.planned.spec.checkpoint {
+            Some(_) => "go on with --resume and more iterations",
+            None => "give it more iterations, or --precision f64",
+        };
+        all.push(format!(
+            "--precision mixed: the run ended before it changed to f64, so the factors are as exact as those of f32; {cure}"
+        ));
     }
     if leading == Measure::F1 && value(leading) == Some(0.0) && end["privacy"].is_null() {
         all.push(

@@ -43,8 +43,8 @@ fn load_any<T: Real>(
     let rows = input.rows::<T>(comm)?;
     let nodes = memory::nodes(besides_panels + rows.beside + rows.least(), input.spec().memory, comm);
     if let Some(node) = nodes.iter().find(|node| node.lacks()) {
-        let (lack, remedy) = (node.lack(), node.remedy());
-        let message = format!("even if the rows are read from the file in each iteration, {lack}; {remedy}");
+        let (least, remedy) = (node.lack(), node.remedy());
+        let message = format!("{lack}. Even if the rows are read from the file in each iteration, {least}; {remedy}");
         return Err(Error::input(message).on_all_ranks());
     }
     let spare = nodes.iter().map(|node| (node.free - node.need) / node.ranks() as f64).fold(f64::INFINITY, f64::min);

@@ -279,7 +279,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(
         data::NAMES,
         "names of the common rows or columns, if the input has them",
-        "once, with --output",
+        "once, before the first iteration, with --output",
     )
     .if_shared(
         "; without private data all names",
@@ -485,7 +485,7 @@ impl Description {
             Payload::Ciphertext => return "encrypted".into(),
             Payload::Masked => return "masked: only the sum of all parties can be read".into(),
             Payload::Shares => return "secret shares: uniformly random to each receiver".into(),
-            Payload::Control => return "public: settings, decisions or keys, by its type".into(),
+            Payload::Control => return "public: settings, decisions or keys, computed from no data".into(),
             Payload::Metadata => return "in the clear; no entries, and of what depends on them only flags".into(),
             _ => "in the clear",
         };

@@ -679,7 +679,7 @@ fn command(body: &mut String, history: &History) {
     let start = &history.start;
     let _ = writeln!(
         body,
-        "<p>{}: fednmf {} ({}), {}{}. The same seed gives the same result on any number of ranks.</p>\n<pre class=\"command\">{}</pre>",
+        "<p>{}: fednmf {} ({}), {}{}. The same seed gives the same result, up to rounding on other numbers of ranks.</p>\n<pre class=\"command\">{}</pre>",
         escape(&history.name),
         escape(&text(&start["version"])),
         escape(&text(&start["git"])),

@@ -183,8 +183,8 @@ impl Report<'_> {
             let _ = write!(others, "; {} on all ranks", together(*ranks));
         }
         let _ = writeln!(out, "          about {} together with the program{others}", together(1));
-        // Panels of a small matrix take more than the matrix.
-        if let Some(streamed) = self.streamed().filter(|streamed| *streamed < self.peak()) {
+        // Panels of a small matrix take more than the matrix, and the positions of rows more than the rows of a very sparse one.
+        if let Some(streamed) = self.streamed().filter(|streamed| *streamed < cost.peak()) {
             // --memory is for all ranks of a node.
             let on_node = self.on_node().unwrap_or(*ranks);
             let least = (on_node as f64 * streamed / f64::from(1 << 20)).ceil();
@@ -289,6 +289,13 @@ impl Report<'_> {
                 let list: Vec<String> =
                     parts.iter().map(|(name, s)| format!("{} {}", in_words(name), time(*s))).collect();
                 let _ = writeln!(out, "time      {}: {}", time(parts.values().sum()), list.join(", "));
+            }
+            None if self.request.rates.is_some() => {
+                let name = self.job.method.description().name;
+                let _ = writeln!(
+                    out,
+                    "time      not predicted: --rates has not all of its loops; make the file with --algo {name}"
+                );
             }
             None => out.push_str("time      not predicted: some of its loops are not measured\n"),
         }

@@ -442,6 +442,7 @@ fn typed(name: &str) -> String {
     match name {
         "version" => "fednmf".into(),
         "k" => "-k, --components".into(),
+        "sparse_kernel" => "--kernel".into(),
         "prepare" => "what is prepared".into(),
         "runs" => "the runs (the results of all seeds)".into(),
         _ => format!("--{}", printable(&name.replace('_', "-"))),

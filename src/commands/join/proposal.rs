@@ -280,7 +280,7 @@ impl Limits {
                     format!("Since sites may be lost, any {sites} sites need at least {hidden} {of} together")
                 }
                 None => {
-                    format!("Leave out any {left_out} of the sites: the others need at least {hidden} {of} together")
+                    format!("Without any {left_out} of the sites the others must have at least {hidden} {of} together")
                 }
             };
             lines.extend([

@@ -147,7 +147,7 @@ impl Summary<'_> {
         };
         let stable = self.points.iter().find(|p| p.k == choice.k).and_then(|p| p.stability);
         let found = match stable {
-            Some(s) if s.least >= STABLE => "Every start finds the same ones.",
+            Some(s) if s.least >= STABLE => "Every start finds the same components.",
             Some(s) if s.mean >= STABLE => "Most of them are found by every start; be careful with the others.",
             Some(_) => "They depend on the start: do not read much into single ones.",
             None => "Whether other starts find the same ones is not known.",
@@ -384,8 +384,8 @@ impl Summary<'_> {
         report::Section {
             heading: "Reproduce".to_string(),
             words: format!(
-                "fednmf {} ({}), {} on {}. {seeds}, and at most {} iterations. The same seed gives the same result on any number of \
-                 ranks. {name}: {summary}. Paper to cite: {paper}.",
+                "fednmf {} ({}), {} on {}. {seeds}, and at most {} iterations. The same seed gives the same result, up to rounding on \
+                 other numbers of ranks. {name}: {summary}. Paper to cite: {paper}.",
                 text("version"),
                 text("git"),
                 text("date"),

@@ -446,12 +446,22 @@ fn has_more_ids(titles: Option<&[&[u8]]>, rows: &[Vec<&[u8]>]) -> bool {
     let is_id = title.is_some_and(|title| names_an_id(title) && !title.iter().all(u8::is_ascii_uppercase));
     let ids: Vec<i64> = rows.iter().filter_map(|row| integer(row.get(1)?)).collect();
     let is_distinct = || ids.iter().collect::<BTreeSet<_>>().len() == ids.len();
-    // An index may begin anew with each of several tables.
-    let are_years = || ids.iter().all(|id| (1900..=2100).contains(id));
+    let years = |j: usize| {
+        let year =
+            |row: &Vec<&[u8]>| row.get(j).and_then(|field| integer(field)).is_some_and(|x| (1900..=2100).contains(&x));
+        rows.iter().all(year)
+    };
+    let of_genes = title.is_some_and(|title| {
+        let title = title.to_ascii_lowercase();
+        heads_names(&title) || [&b"entrez"[..], b"ncbi"].iter().any(|word| title.starts_with(word))
+    });
+    // An index may begin anew with each of several tables. Years are beside numbers that are none.
     let are_ids = match title {
         Some(title) if names_an_index(title) => true,
-        Some(title) if title.eq_ignore_ascii_case(b"year") => are_years(),
-        _ => is_id && is_distinct(),
+        Some(title) if title.eq_ignore_ascii_case(b"year") => years(1),
+        _ => {
+            (is_id || of_genes) && is_distinct() || rows.len() >= MIN_ROWS && years(1) && width > 2 && !years(width - 1)
+        }
     };
     rows.len() > 1 && ids.len() == rows.len() && are_ids
 }
@@ -551,7 +561,18 @@ mod tests {
         };
         let years = detected("site,Year,a\na,2019,3\na,2020,1\nb,2019,4\n", AUTO).ambiguity();
         assert!(years.is_some_and(|why| why.contains("or years")));
-        for titles in ["Hugo_Symbol,Entrez_Gene_Id,S1,S2", "patient,patient_id,a,b", "Entrez_Gene_Id,S1,S2"] {
+        for title in ["yr", "period", "date", "x"] {
+            let years = detected(&format!("site,{title},a\na,2019,3\nb,2020,1\nc,2021,4\n"), AUTO).ambiguity();
+            assert!(years.is_some_and(|why| why.contains("or years")), "{title}");
+        }
+        for titles in [
+            "Hugo_Symbol,Entrez_Gene_Id,S1,S2",
+            "patient,patient_id,a,b",
+            "Entrez_Gene_Id,S1,S2",
+            "gene,ENTREZID,S1,S2",
+            "gene,entrezgene,S1,S2",
+            "sample,patient,S1,S2",
+        ] {
             assert!(of(titles, AUTO).is_some_and(|why| why.contains("should be removed")), "{titles}");
             assert_eq!(of(titles, TableOptions { index_col: Presence::Yes, ..AUTO }), None);
         }
@@ -693,7 +714,7 @@ mod tests {
             assert!(ambiguous(&format!("time,s0,s1,s2\n{rows}")), "{column}");
         }
         // A table in which most rows and columns rise.
-        assert!(!ambiguous("1,2,4,7,11\n2,4,7,11,16\n4,7,11,16,22\n5,6,9,13,21\n8,9,14,23,40\n"));
+        assert!(!ambiguous("1,2,4,7,11\n2,4,7,11,16\n4,7,11,16,22\n5,9,13,21,30\n8,14,23,40,50\n"));
     }
 
     #[test]

@@ -16,8 +16,9 @@ use crate::nls::Penalty;
 use crate::simd::{Lanes, dispatch};
 use crate::{Block, PerThread, Real, over_rows};
 
-/// A fit is at least this fraction of its entry, so that an entry whose fit is 0 has a finite gradient.
-const MIN_FIT: f64 = 1e-12;
+/// A fit is at least this fraction of its entry, so that an entry whose fit is 0 has a finite gradient. Far below what factors leave of
+/// a weight that fades away: a fit that is held up is not that of the minimum.
+const MIN_FIT: f64 = 1e-60;
 
 /// Maximum number of sweeps of [`KlSweeps::solve`].
 const MAX_SWEEPS: usize = 2000;
@@ -473,6 +474,8 @@ pub fn solve_rows<T: Real>(
 
 #[cfg(test)]
 mod tests {
+    use ndarray::array;
+
     use super::*;
     use crate::Csr;
     use crate::random::{Purpose, Stream, uniform_factor};
@@ -547,6 +550,18 @@ mod tests {
             let x = project(&Block::Dense(m.clone().into()), &y.view(), penalty);
             check_stationary(&m, &x, &y, penalty);
             assert!(x.row(14).iter().all(|x| *x == 0.0), "a row of zeros has none");
+        }
+        // With one component it is Σ m / Σ y, and with more the fits have the sum of the entries, however small a weight is.
+        for tiny in [1e-8, 1e-12, 1e-13, 1e-17, 1e-40_f64] {
+            let found = project(
+                &Block::Dense(array![[1.0, 2.0, 100.0]].into()),
+                &array![[1.0], [1.0], [tiny]].view(),
+                Penalty::NONE,
+            );
+            assert!((found[[0, 0]] / (103.0 / (2.0 + tiny)) - 1.0).abs() < 1e-9, "{tiny}: {found}");
+            let y = array![[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [tiny, 1.1 * tiny]];
+            let found = project(&Block::Dense(array![[1.0, 2.0, 1.0, 5.0]].into()), &y.view(), Penalty::NONE);
+            assert!((found.dot(&y.t()).sum() / 9.0 - 1.0).abs() < 1e-8, "{tiny}: {found}");
         }
         // A planted U is recovered.
         let planted = random(5, 9, 4);

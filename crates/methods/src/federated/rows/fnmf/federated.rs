@@ -28,7 +28,7 @@ use crate::{Algorithm, Problem};
 
 /// Guarantees that these methods do not give.
 const LIMITS: [&str; 2] = [
-    "Without --dp the server sees each V_j as it is, which shows whether a row was in the data.",
+    "Without --secure-sum and --dp others see each V_j as it is, which shows whether a row was in the data.",
     "--epsilon covers a whole run, unless --eval-every or --scale max makes it share more. Its last table says so.",
 ];
 
