@@ -405,7 +405,10 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         let names = messages.iter().find(|message| message["what"] == "names for the output").unwrap();
         let size =
             format!("names of the {sent} of the sites' files, if they have names; names of {kept} stay at their site");
-        assert_eq!((&names["size"], &names["when"]), (&size.into(), &"once, with --output".into()));
+        assert_eq!(
+            (&names["size"], &names["when"]),
+            (&size.into(), &"once, before the first iteration, with --output".into())
+        );
     }
     let (_, _, warned) = line(&run.replace("--epsilon 1", "--epsilon 1000000"));
     assert!(!warned.contains("mostly noise"), "{warned}");

@@ -44,7 +44,7 @@ fn load_any<T: Real>(
     let nodes = memory::nodes(besides_panels + rows.beside + rows.least(), input.spec().memory, comm);
     if let Some(node) = nodes.iter().find(|node| node.lacks()) {
         let (least, remedy) = (node.lack(), node.remedy());
-        let message = format!("{lack}. Even if the rows are read from the file in each iteration, {least}; {remedy}");
+        let message = format!("{lack}; even if the rows are read from the file in each iteration, {least}; {remedy}");
         return Err(Error::input(message).on_all_ranks());
     }
     let spare = nodes.iter().map(|node| (node.free - node.need) / node.ranks() as f64).fold(f64::INFINITY, f64::min);
