@@ -174,7 +174,7 @@ fn the_consensus_is_written_and_leads_to_the_next_command() {
     let command = text.trim_end().lines().last().unwrap().to_string();
     let start = format!("fednmf --input {BLOCKS} -k 4 --init {}/consensus-k0004.h5", out.display());
     assert!(command.starts_with(&start), "{text}");
-    assert!(text.contains("Use 4 components. Every start finds the same ones."), "{text}");
+    assert!(text.contains("Use 4 components. Every start finds the same components."), "{text}");
     let page = std::fs::read_to_string(out.join("sweep.html")).unwrap();
     // Below it is the command that repeats the sweep.
     let next = page.rsplit("<pre class=\"command\">").nth(1).unwrap();
