@@ -320,11 +320,12 @@ struct Verdict {
 /// More than the number of any signal.
 const SIGNALS: usize = 128;
 
-/// The words of a [`Verdict`] on their way: signal and [`SIGNALS`] times its rank, whether time is up, whether to save, iterations until the next.
+/// The words of a [`Verdict`] on their way: signal and [`SIGNALS`] times its rank, whether time is up, whether to save, iterations
+/// until the next.
 struct Agreed([f64; 4]);
 
 impl Public for Agreed {
-    const WHY: &'static str = "signals, losses of ranks, and what rank 0's clock decides";
+    const WHY: &'static str = "signals and who caught them, losses of ranks, and what rank 0's clock decides";
 }
 
 impl AsMut<[f64]> for Agreed {

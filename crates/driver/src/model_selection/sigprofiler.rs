@@ -67,8 +67,8 @@ pub fn considered(points: &[Point]) -> Vec<&Point> {
     largest.map_or_else(Vec::new, |[mean, _]| points.iter().filter(stable([mean, STABLE[1]])).collect())
 }
 
-/// The relative error of each row of the matrix that is not zero, which the consensus of the runs fits by nonnegative least squares. Only rank 0 has
-/// the runs; all ranks know k and get the errors. Collective in a group, whose ranks have whole rows.
+/// The relative error of each row of the matrix that is not zero, which the consensus of the runs fits by nonnegative least squares.
+/// Only rank 0 has the runs; all ranks know k and get the errors. Collective in a group, whose ranks have whole rows.
 ///
 /// # Errors
 /// On all ranks, if a file cannot be read.

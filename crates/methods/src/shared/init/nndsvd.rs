@@ -16,9 +16,6 @@ use super::low_rank::{self, LowRank, wide};
 /// zeros, which multiplicative updates would not leave.
 const ROUNDING: f64 = 1e-7;
 
-/// Squared singular values up to this share of the largest one are rounding errors of zeros.
-const RANK: f64 = 1e-13;
-
 pub const NORMS: MessageTag = MessageTag::new("start: norms of both parts", Payload::Scalar);
 
 /// This rank's rows of U (× k) and V (× k). Components in excess of the data's rank are `fill` throughout, because no step
@@ -38,9 +35,7 @@ pub fn factors<T: Real>(
     let long = wide(&low_rank.sides[1 - short]);
     let (squares, basis) = low_rank::eigen(comm, &long)?;
     let basis = basis.slice(s![.., ..k]).to_owned();
-    // Whether the rounding error of a zero is positive depends on the ranks.
-    let least = RANK * squares.first().map_or(0.0, |largest| largest.max(0.0));
-    let singular: Vec<f64> = squares.iter().map(|&s| if s > least { s.sqrt() } else { 0.0 }).collect();
+    let singular: Vec<f64> = squares.iter().map(|s| s.max(0.0).sqrt()).collect();
     let short_vectors = low_rank::product(&wide(&low_rank.sides[short]), &basis);
     let mut scaled = basis;
     for (mut column, &s) in scaled.columns_mut().into_iter().zip(&singular) {
