@@ -23,7 +23,7 @@ use fednmf_files::formats::fields::{
 use fednmf_files::formats::io::InputFile;
 use fednmf_files::formats::refusal::not_a_number;
 use fednmf_files::formats::text::TextBlocks;
-use fednmf_files::formats::triple_columns::items_first;
+use fednmf_files::formats::triple_columns::{contradict_order, items_first};
 use fednmf_files::output::matrices::check_writable;
 use fednmf_files::output::targets::check_new;
 
@@ -252,6 +252,12 @@ fn table(
                 let quoted: Vec<String> = shown.map(|title| quoted(title, ',')).collect();
                 let _ = writeln!(found.text, "{},predicted", quoted.join(","));
                 if is_header {
+                    if contradict_order(&cells) {
+                        let titles = titles.join(", ");
+                        return Err(wrong(format!(
+                            "the titles are {titles}; the columns hold the row, the column and, if there are three, the observed value"
+                        )));
+                    }
                     let in_other_order = items_first(row, column);
                     turned = items_are_rows
                         .is_some_and(|rows| rows != in_other_order && (in_other_order || items_first(column, row)))
@@ -273,7 +279,7 @@ fn table(
                 let note = format!("{path}: the first line, {}, is taken as a header", titles.join(","));
                 Progress::new(true, None).notes(&[note]);
             }
-            // The title alone may be one of a third kind, as a time.
+            // The title alone may be one of a third kind.
             if let Some(title) = turned.as_ref().filter(|_| columns.knows(row) && rows.knows(column)) {
                 return Err(file.error(format!(
                     "row 1: {title} are in the columns of the factors, not in the rows; exchange the first two columns"
@@ -379,7 +385,7 @@ mod tests {
         }
         assert!(predicted_of("a,b\n0,1\n", None, Some(true)).is_ok());
         let other = predicted_of("time,user,item\n9,0,1\n", Some(["0", "1"]), Some(false)).unwrap_err().message;
-        assert!(other.contains("row 2: 9 is no row"), "{other}");
+        assert!(other.contains("row 1: the titles are time, user, item"), "{other}");
     }
 
     #[test]
@@ -395,6 +401,9 @@ mod tests {
             ("b,0\nd,1\n", Some(["a", "c"]), "row 1: b is no row of the factors"),
             // A first pair that the factors do not have is no header if it is the only one, swapped, or a pair of numbers.
             ("user,item\n", None, "no pair of the factors: user is no row"),
+            ("timestamp,user,item\n1,ann,film\n", None, "row 1: the titles are timestamp, user, item"),
+            ("user,item,timestamp\nann,film,1\n", None, "row 1: the titles are user, item, timestamp"),
+            ("rating,user,item\n1,ann,film\n", None, "row 1: the titles are rating, user, item"),
             ("c,7\n", Some(["a", "b"]), "row 1: c is no row"),
             ("1,a\na,0\n", Some(["a", "b"]), "row 1: 1 is a column and a is a row"),
             ("9,9\n0,0\n", None, "row 1: 9 is no row"),

@@ -117,7 +117,11 @@ fn the_start_is_the_same_on_any_number_of_ranks() {
     let dense = "planted,m=400,n=300,k=8,noise=0.1";
     let wide = "planted,m=150,n=900,k=8,noise=0.1";
     let sparse = "sparse,m=500,n=300,density=0.1";
+    // Of more than one component beyond the rank, rounding must not decide which one starts.
+    let of_rank_5 = "planted,m=70,n=50,k=5,noise=0";
     for (start, spec) in [
+        ("nndsvd", of_rank_5),
+        ("compressed", of_rank_5),
         ("auto", dense),
         ("auto", sparse),
         ("compressed", wide),

@@ -79,6 +79,14 @@ pub fn items_first(first: &[u8], second: &[u8]) -> bool {
     item(first) && !user(first) && !item(second) && !document(second) || user(second) && !item(second) && !user(first)
 }
 
+/// Whether the titles contradict the order row, column and, if there are three, value.
+pub fn contradict_order(titles: &[&[u8]]) -> bool {
+    let roles: Vec<Role> = titles.iter().map(|title| Role::of(title)).collect();
+    let value_before = |pair: &[Role], value: &Role| pair.contains(&Role::Value) && *value != Role::Value;
+    roles.contains(&Role::Time)
+        || matches!(&roles[..], [pair @ .., value] if pair.len() == 2 && value_before(pair, value))
+}
+
 impl Columns {
     /// The same with users and items exchanged, if the titles say so.
     fn as_titled(self, titles: &[&[u8]]) -> Columns {

@@ -154,7 +154,7 @@ pub fn on_grid<T: Real>(
         Start::Nndsvd { effort, zeros } => {
             let fill = if zeros == Zeros::Mean { usual } else { small };
             let (data, low_rank) = low_rank::approximate(task, data, effort)?;
-            let mut factors = nndsvd::factors(comm, &low_rank, k, fill, order)?;
+            let mut factors = nndsvd::factors(comm, &low_rank, k, fill, (task.seed, rows), order)?;
             if zeros == Zeros::Random {
                 for ((factor, purpose), rows) in factors.iter_mut().zip([Purpose::StartU, Purpose::StartV]).zip(rows) {
                     random_for_zeros(&Stream::new(task.seed, purpose, 0), rows.start, small, factor);
@@ -168,7 +168,7 @@ pub fn on_grid<T: Real>(
         }
         Start::Compressed { effort, iterations } => {
             let (data, low_rank) = low_rank::approximate(task, data, effort)?;
-            let factors = nndsvd::factors(comm, &low_rank, k, small, Order::ColumnMajor)?;
+            let factors = nndsvd::factors(comm, &low_rank, k, small, (task.seed, rows), Order::ColumnMajor)?;
             let factors = compressed::iterate(comm, low_rank, without_zeros(factors, small), task.norm2, iterations);
             let factors = if positive { without_zeros(factors, small) } else { factors };
             let in_order = |x: Array2<T>| {
