@@ -19,7 +19,8 @@ else:
     adata.obs_names = [f"cell-{i}" for i in range(100)]
     adata.var_names = [f"gene-{i}" for i in range(50)]
 
-fednmf.tl.nmf(adata, int(sys.argv[2]) if len(sys.argv) > 2 else 4)
+k = int(sys.argv[2]) if len(sys.argv) > 2 else 4
+fednmf.tl.nmf(adata, k, beta_loss="kullback-leibler", max_iter=1000)
 print(adata)
 for j, component in enumerate(adata.varm["NMF"].T):
     print(f"component {j}:", ", ".join(adata.var_names[np.argsort(-component)[:5]]))

@@ -32,7 +32,7 @@ def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]
         # The program uses all genes unless told otherwise.
         warnings.warn(
             f"{used.sum()} of {used.size} genes are marked as highly variable, and these alone are used; "
-            "give use_highly_variable=False for all genes, or True to be sure",
+            "give use_highly_variable=False for all genes, or True for these without this warning",
             UserWarning,
             stacklevel=3,
         )

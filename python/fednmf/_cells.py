@@ -125,7 +125,7 @@ class Cells:
         empty = np.flatnonzero(np.asarray(self.normalized.sum(axis=1)).ravel() == 0)
         if empty.size:
             raise ValueError(
-                f"{empty.size} cells have no count in the genes that are factorised, "
+                f"{empty.size} cell{'s have' if empty.size > 1 else ' has'} no count in the genes that are factorised, "
                 f"such as {adata.obs_names[empty[0]]!r}: remove them, or take more genes"
             )
 

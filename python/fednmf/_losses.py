@@ -63,11 +63,16 @@ def divergence(X: Any, W: np.ndarray, H: np.ndarray, beta: float) -> float:
     W, H = W.astype(np.float64, copy=False) / unit, H.astype(np.float64, copy=False)
     total = 0.0
     for rows in _row_blocks(X, len(H)):
-        x = X[rows].toarray() if sp.issparse(X) else X[rows]
-        x, found = x.astype(np.float64) / unit, W[rows] @ H
+        given = (X[rows].toarray() if sp.issparse(X) else X[rows]).astype(np.float64)
+        x, found = given / unit, W[rows] @ H
         if beta == 0:
-            ratio = x / np.maximum(found, _FLOOR)
-            total += float((ratio - np.log(ratio) - 1).sum())
+            found = np.maximum(found, _FLOOR)
+            ratio = x / found
+            # Where it underflows, its logarithm does not.
+            tiny = ratio < np.finfo(float).tiny
+            logarithm = np.log(np.where(tiny, 1, ratio))
+            logarithm[tiny] = np.log(given[tiny]) - np.log(unit) - np.log(found[tiny])
+            total += float((ratio - logarithm - 1).sum())
         else:
             terms = x**beta + (beta - 1) * _power(found, beta) - beta * x * _power(found, beta - 1)
             total += float(terms.sum()) / (beta * (beta - 1))

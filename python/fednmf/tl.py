@@ -234,10 +234,12 @@ def project(
     if not common.all():
         weights = np.abs(components[used].astype(np.float64))
         shares = weights[~common].sum(axis=0) / np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
+        lost = f"{100 * shares.max():.1f} % of the weight of component {shares.argmax()}"
+        if len(shares) > 1:
+            lost += f", and at most {100 * np.sort(shares)[-2]:.1f} % of that of any other"
         differences.append(
             f"{(~common).sum()} of the {len(names)} genes of the components are missing in adata, and are left out of the fit "
-            f"(they carry {100 * shares.max():.1f} % of the weight of component {shares.argmax()}, and at least "
-            f"{100 * shares.min():.1f} % of that of others)"
+            f"(they carry {lost})"
         )
     if others:
         differences.append(f"{others} genes of adata are not in the reference, and are ignored")
@@ -375,8 +377,8 @@ def choose_k(
         such k. It is for divergences. None: by held-out entries, or the elbow of the loss, and stability.
     max_iter, tol
         A run ends after `max_iter` iterations (None: 200, or 1000 for a divergence), or when in ten its error falls by less than
-        `tol` times the first one, a divergence by less than `tol` times the last one. It is not divided by 10 as in `NMF` and `cnmf`:
-        their 1e-4 is 1e-5 here.
+        `tol` times the first one, a divergence by less than `tol` times the last one. The default of `NMF` and `cnmf` is ten times
+        as fine: it is `tol=1e-5` here.
     random_state : int, RandomState or None
         A whole number is the seed of the first run, and the next ones count on.
     callback : callable or None

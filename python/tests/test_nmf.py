@@ -470,3 +470,13 @@ def test_weights_of_new_data_have_their_scale(beta, exponent, planted):
     model = NMF(3, beta_loss=beta, solver="mu", random_state=0, max_iter=100).fit(planted)
     W, scaled = model.transform(planted), model.transform(np.ldexp(planted, exponent))
     np.testing.assert_allclose(np.ldexp(scaled, -exponent), W, rtol=1e-6, atol=1e-9 * W.max())
+
+
+def test_the_divergence_of_tiny_entries_is_finite():
+    for smallest in (1e-323, 1e-310, 1e-200):
+        X = np.array([[1, 2], [3, 4], [5, smallest], [6, 7]])
+        model = NMF(2, beta_loss="itakura-saito", random_state=0, max_iter=50)
+        W = model.fit_transform(X)
+        # The least fit, in units of the nearest power of two to the root mean square.
+        logarithm = np.log(X) - np.log(np.maximum(W @ model.components_, 4 * np.finfo(float).eps))
+        assert model.reconstruction_err_ == pytest.approx(np.sqrt(2 * (np.exp(logarithm) - logarithm - 1).sum()))

@@ -77,7 +77,8 @@ def test_genes_that_new_cells_lack_are_left_out_of_the_fit(cells, loss):
     other = new[:, :2].copy()
     weights = cells.varm["NMF"].astype(np.float64)
     shares = weights[:5].sum(axis=0) / weights.sum(axis=0)
-    share = f"they carry {100 * shares.max():.1f} % of the weight of component {shares.argmax()},"
+    next_one = f"and at most {100 * np.sort(shares)[-2]:.1f} % of that of any other"
+    share = f"they carry {100 * shares.max():.1f} % of the weight of component {shares.argmax()}, {next_one}"
     with pytest.warns(UserWarning, match=f"5 of the 40 genes of the components are missing .*{share}.* 2 genes of adata"):
         fednmf.tl.project(new, cells)
     W, H = new.obsm["X_nmf"], cells.varm["NMF"][5:].T

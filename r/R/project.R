@@ -63,9 +63,9 @@ matched_rows <- function(old, new, counts, basis) {
     if (anyNA(found)) {
         shares <- colSums(basis[is.na(found), , drop = FALSE]) / pmax(colSums(basis), .Machine$double.xmin)
         warning(sprintf(paste("%d of the %d rows of the factorisation are missing in newdata, and are left out of the fit",
-            "(they carry %.1f %% of the weight of component %d, and at least %.1f %% of that of others); %d of its rows are not in the factorisation, and are ignored"),
+            "(they carry %.1f %% of the weight of component %d, and at most %.1f %% of that of any other); %d of its rows are not in the factorisation, and are ignored"),
             sum(is.na(found)), length(old), 100 * max(shares), which.max(shares),
-            100 * min(shares), ignored), call. = FALSE)
+            100 * max(shares[-which.max(shares)], 0), ignored), call. = FALSE)
     }
     found
 }

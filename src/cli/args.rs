@@ -88,8 +88,8 @@ pub enum Command {
     /// Write a synthetic matrix to a file
     Generate {
         /// synthetic:KIND,key=value,... (the word synthetic: may be left out): planted, blocks, tiles, sparse,
-        /// exponential or graph, with noise unless noise=0. That of exponential makes some entries negative, which only
-        /// ppdnmf and admm take
+        /// exponential or graph. Keys are m, n, k, seed, noise (0: none), density and others, which an unknown key lists. The noise of
+        /// exponential makes some entries negative, which only ppdnmf and admm take
         spec: String,
         /// The file; its name says the format: .npy or .mtx for a dense matrix, .npz (SciPy), .mtx or .h5ad for a sparse one
         #[arg(short = 'o', long, value_name = "FILE")]

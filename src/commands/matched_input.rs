@@ -161,9 +161,9 @@ impl Common {
         self.others_are_zero
     }
 
-    /// The component of the `factor` of which most is in rows without a column of the matrix; the least such share of a component's sum,
-    /// and this largest one.
-    fn missing_weight(&self, factor: &Array2<f64>) -> (usize, [f64; 2]) {
+    /// The component of the `factor` of which most is in rows without a column of the matrix, as a text: its share of the sum, and the
+    /// largest share of another component.
+    fn missing_weight(&self, factor: &Array2<f64>) -> String {
         let rows = self.columns().1;
         let share = |component: ArrayView1<'_, f64>| {
             // Noise may have left negative entries.
@@ -171,10 +171,16 @@ impl Common {
             let known: f64 = rows.iter().map(|&row| component[row].abs()).sum();
             if all > 0.0 { (1.0 - known / all).max(0.0) } else { 0.0 }
         };
-        let shares: Vec<f64> = factor.columns().into_iter().map(share).collect();
-        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
-        let (most, share) = shares.into_iter().enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default();
-        (most, [least, share])
+        let mut shares: Vec<(usize, f64)> =
+            factor.columns().into_iter().map(|component| 100.0 * share(component)).enumerate().collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        match shares[..] {
+            [] => String::new(),
+            [(most, share)] => format!(" (they carry {share:.1} % of the weight of component {most})"),
+            [(most, share), (_, next), ..] => format!(
+                " (they carry {share:.1} % of the weight of component {most}, and at most {next:.1} % of that of any other)"
+            ),
+        }
     }
 
     /// What becomes of columns that only the `factor`, or only the matrix `input`, has. `absent`: the missing entries.
@@ -186,14 +192,7 @@ impl Common {
         };
         let weight = match self.missing() {
             0 => String::new(),
-            _ => {
-                let (component, shares) = self.missing_weight(factor);
-                let [least, most] = shares.map(|share| 100.0 * share);
-                format!(
-                    " (they carry {most:.1} % of the weight of component {component}, and at least {least:.1} % of that of \
-                     others)"
-                )
-            }
+            _ => self.missing_weight(factor),
         };
         let ignored = match self.ignored() {
             0 => String::new(),
@@ -649,7 +648,10 @@ mod tests {
         };
         let told = note(&[Some(2), None, Some(0)]);
         assert!(
-            told.contains("1 of the 3 columns") && told.contains("they carry 33.3 % of the weight of component 1,"),
+            told.contains("1 of the 3 columns")
+                && told.contains(
+                    "(they carry 33.3 % of the weight of component 1, and at most 0.0 % of that of any other)"
+                ),
             "{told}"
         );
         assert!(!note(&[Some(2), None, Some(0), Some(1)]).contains('%'));

@@ -562,3 +562,47 @@ fn the_matrix_of_a_directory_of_10x_mixes_types_aloud() {
     };
     assert!(prepare("").contains("has genes as rows") && !prepare("--transpose").contains("has genes as rows"));
 }
+
+/// Also where a file has no types of its features.
+#[test]
+fn features_in_rows_are_noticed_in_all_their_formats() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    tenx(&at("three.h5"));
+    directory(&at("three"));
+    let two_columns: String = (0..6).map(|j| format!("ENS{j}\tg{j}\n")).collect();
+    for (name, list) in [("two", "features.tsv"), ("old", "genes.tsv")] {
+        directory(&at(name));
+        fs::remove_file(at(name).join("features.tsv")).unwrap();
+        fs::write(at(name).join(list), &two_columns).unwrap();
+    }
+    // Cell Ranger 2: a group with the name of the genome.
+    let file = hdf5::File::create(at("two.h5")).unwrap();
+    group_of_csr(&file, "GRCh38", &counts());
+    let group = file.group("GRCh38").unwrap();
+    group.new_dataset_builder().with_data(&[6i64, 9]).create("shape").unwrap();
+    for (list, names) in [("genes", names('g', 6)), ("gene_names", names('g', 6)), ("barcodes", names('c', 9))] {
+        let names: Vec<VarLenUnicode> = names.iter().map(|name| text(name)).collect();
+        group.new_dataset_builder().with_data(&names).create(list).unwrap();
+    }
+    drop(group);
+    file.close().unwrap();
+    for name in ["three.h5", "three", "two", "old", "two.h5"] {
+        for (transpose, is_noticed) in [("", true), ("--transpose", false)] {
+            let inspected = fednmf(0, &format!("inspect {transpose}")).arg(at(name)).run();
+            let told = [inspected.stdout, inspected.stderr].concat();
+            assert_eq!(told.contains("the rows are features"), is_noticed, "{name} {transpose}: {told}");
+            let out = at(&format!("{name}{}.npz", transpose.len()));
+            let line = format!("prepare counts --feature-type all {transpose}");
+            let prepared = fednmf(0, &line).arg(at(name)).arg("-o").arg(out).run();
+            let told = prepared.stderr;
+            assert_eq!(told.contains("has genes as rows"), is_noticed, "{name} {transpose}: {told}");
+        }
+    }
+    // A plain matrix has no orientation.
+    let file = hdf5::File::create(at("plain.h5")).unwrap();
+    file.new_dataset_builder().with_data(&counts()).create("matrix").unwrap();
+    file.close().unwrap();
+    let inspected = fednmf(0, "inspect").arg(at("plain.h5")).run();
+    assert!(![inspected.stdout, inspected.stderr].concat().contains("features"));
+}

@@ -117,7 +117,7 @@ fn only_an_approved_run_is_run() {
     );
     for line in [
         "All sites get V: k numbers for each column of the matrix. U, with a row for each row of a site, stays there.",
-        "  Each site needs at least 20 rows; the rules below may ask for more.",
+        "  Each site needs at least 20 rows, and what the rules below ask for.",
         "  The other sites will see 9 vectors (sums over rows) in the whole run, or as many as a row has entries if that is fewer.",
         "  Without any one of the sites the others must have at least 90 rows together, or 10 times the number of columns if that is fewer.",
         "All options, not as a command line (given: a file of the site's own; true: the option is given):",

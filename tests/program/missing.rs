@@ -897,6 +897,10 @@ fn parties_fit_the_divergence_on_observed_entries_as_one_owner() {
             assert!(distance(&fit, &product) < rounding, "{left_out} {more}: {}", distance(&fit, &product));
             let held: &[&str] =
                 if left_out.contains("holdout") { &["heldout_rmse", "heldout_kl_divergence"] } else { &[] };
+            let counts = |summary: &serde_json::Value| {
+                ["heldout_entries", "observed_entries"].map(|key| summary["params"][key].clone())
+            };
+            assert_eq!(counts(&found), counts(&expected), "{left_out} {more}");
             for key in [&["rel_error", "kl_divergence"], held].concat() {
                 let [found, expected] = [&found, &expected].map(|summary| number(summary, key));
                 assert!((found - expected).abs() <= rounding * expected, "{left_out} {more} {key}: {found} {expected}");

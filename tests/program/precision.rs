@@ -325,7 +325,7 @@ fn mixed_precision_ends_where_f64_does() {
     crate::common::save_npy(&file("quiet.npy"), &quiet);
     for ranks in [0, 2] {
         let of_quiet = |more: &str| fednmf(ranks, &format!("--loss is -k 2 {more} --input")).arg(file("quiet.npy"));
-        of_quiet("--precision mixed").refused(&["zero in f32", "--precision f64"]);
+        of_quiet("--precision mixed").refused(&["too small for f32", "--precision f64"]);
         of_quiet("--precision f64").ok();
     }
     let line = "--algo fnmf --parties 2 -k 2 --input synthetic:tiles,m=20,n=20 --precision mixed";
@@ -367,5 +367,38 @@ fn entries_too_small_for_f32_are_named_as_such() {
     let path = dir.path().join("tiny.csv");
     std::fs::write(&path, "1e-199,2e-199\n3e-199,5e-199\n").unwrap();
     let run = fednmf(0, "--algo hals --precision f32 -k 1 --max-iters 2 --input");
-    run.arg(&path).refused(&["too small for --precision f32", "--precision f64"]);
+    run.arg(&path).refused(&["f32 cannot multiply such numbers", "--precision f64"]);
+}
+
+/// What is too small for f32 is not zero: zeros may be missing.
+#[test]
+fn observed_entries_stay_observed_in_f32() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let small = ndarray::arr2(&[[1.0, 2.0, 1.0], [3.0, 4.0, 2.0], [5.0, 1e-50, 3.0]]);
+    crate::common::save_npy(&at("x.npy"), &small);
+    let rows: Vec<String> =
+        small.rows().into_iter().map(|row| row.iter().map(f64::to_string).collect::<Vec<_>>().join(",")).collect();
+    write(dir.path(), "x.csv", rows.join("\n"));
+    let mtx: String = small.indexed_iter().map(|((i, j), x)| format!("{} {} {x:e}\n", i + 1, j + 1)).collect();
+    write(dir.path(), "x.mtx", format!("%%MatrixMarket matrix coordinate real general\n3 3 9\n{mtx}"));
+    let file = hdf5::File::create(at("x.h5")).unwrap();
+    file.new_dataset_builder().with_data(&small).create("x").unwrap();
+    file.close().unwrap();
+    for name in ["x.npy", "x.csv", "x.mtx", "x.h5"] {
+        let run = |precision: &str| {
+            let line = format!("--algo hals -k 1 --missing zero-unobserved --precision {precision} --input");
+            fednmf(0, &line).arg(at(name)).arg("--output").arg(at(&format!("{precision}.h5"))).ok()
+        };
+        let (single, double) = (run("f32"), run("f64"));
+        let evaluated = fednmf(0, "evaluate --json").arg(at("f32.h5")).arg("--input").arg(at(name)).run();
+        let evaluated: Value = serde_json::from_str(&evaluated.stdout).unwrap();
+        for found in [&single, &evaluated] {
+            assert!(
+                (number(found, "rel_error") - number(&double, "rel_error")).abs() < 1e-4,
+                "{name}: {found} {double}"
+            );
+        }
+        assert_eq!(single["nnz"], 9, "{name}");
+    }
 }

@@ -397,7 +397,7 @@ fn a_column_in_which_several_parties_have_rare_entries_is_counted_once() {
     let line = "--algo fedavg --parties 3 --suppress-rare 3 -k 2 --max-iters 2 --input";
     let done = fednmf(0, line).arg(&path).run();
     assert_eq!(done.code, Some(0), "{}", done.stderr);
-    let told = done.stderr.contains("--suppress-rare changed 2 columns of the data that stay here");
+    let told = done.stderr.contains("--suppress-rare changed 2 columns before anything was computed");
     assert!(told, "{}", done.stderr);
     // Whoever compares the data with the factors is told so if they have such entries, and not if they have none.
     for (columns, warned) in [(6, true), (3, false)] {

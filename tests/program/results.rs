@@ -544,6 +544,19 @@ fn the_objective_is_shown_beside_the_held_out_error() {
 }
 
 #[test]
+fn small_entries_have_a_finite_divergence_or_are_refused() {
+    let dir = tempdir().unwrap();
+    let input = dir.path().join("x.csv");
+    for smallest in ["1e-323", "1e-310", "1e-160", "1e-60"] {
+        std::fs::write(&input, format!("1,2\n3,4\n5,{smallest}\n6,7\n")).unwrap();
+        let run = |loss: &str| fednmf(0, &format!("--header no --index-col no -k 2 --loss={loss} --input")).arg(&input);
+        let found = run("is").ok()["beta_divergence"].as_f64();
+        assert!(found.is_some_and(|x| x > 0.0), "{smallest}: {found:?}");
+        run("-6").refused(&["--loss or --beta -6", "powers overflow"]);
+    }
+}
+
+#[test]
 fn an_infinite_divergence_is_explained() {
     let dir = tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
@@ -607,7 +620,7 @@ fn new_rows_have_the_columns_that_their_names_say() {
             let shares = [0, 1].map(|component| 100.0 * v[[1, component]] / v.column(component).sum());
             let most = usize::from(shares[1] > shares[0]);
             let weight = format!(
-                "(they carry {:.1} % of the weight of component {most}, and at least {:.1} % of that of others)",
+                "(they carry {:.1} % of the weight of component {most}, and at most {:.1} % of that of any other)",
                 shares[most],
                 shares[1 - most]
             );

@@ -686,21 +686,33 @@ fn sites_dial_through_a_proxy_which_sees_tls_alone() {
 }
 
 #[test]
-fn a_run_that_stops_early_with_checkpoints_ends_the_hub_with_the_same_code() {
-    let mut stage = Stage::new();
-    stage.start_hub("");
-    let line = "--algo fnmf -k 4 --max-iters 1000000 -q --trace {site}/t.jsonl --checkpoint {site}/c.h5";
-    stage.start_sites(line);
-    stage.wait_for(|stage| text(&stage.at("b").join("t.jsonl")).lines().count() >= 2);
-    let id = stage.sites[3].id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-    let ends = stage.finish_sites();
-    assert!(ends.iter().all(|(code, _)| *code == Some(75)), "{}", stage.says("a"));
-    let told = ["a", "b", "c", "d"].map(|site| stage.says(site).contains("site d was stopped by SIGTERM"));
-    assert_eq!(told, [true, true, true, false], "the others learn whom the signal was for");
-    assert_eq!(stage.finish_hub(), Some(75), "{}", stage.hub_says());
-    assert!(stage.hub_says().contains("stopped early, with checkpoints"), "{}", stage.hub_says());
-    assert!(!stage.at("journal").exists());
+fn a_run_that_stops_early_ends_the_hub_with_the_same_code_and_the_log_says_so() {
+    for (option, code, of_hub, outcome) in [
+        (
+            "--checkpoint {site}/c.h5",
+            75,
+            "stopped early, with checkpoints",
+            r#""outcome":"stopped early, with a checkpoint""#,
+        ),
+        ("", 1, "was stopped without a checkpoint", r#""outcome":"stopped early""#),
+    ] {
+        let mut stage = Stage::new();
+        stage.start_hub("");
+        let line = "--algo fnmf -k 4 --max-iters 1000000 -q --trace {site}/t.jsonl --site-log {site}/log.jsonl";
+        stage.start_sites(&format!("{line} {option}"));
+        stage.wait_for(|stage| text(&stage.at("b").join("t.jsonl")).lines().count() >= 2);
+        let id = stage.sites[3].id().to_string();
+        assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        let ends = stage.finish_sites();
+        assert!(ends.iter().all(|(found, _)| *found == Some(code)), "{}", stage.says("a"));
+        let told = ["a", "b", "c", "d"].map(|site| stage.says(site).contains("site d was stopped by SIGTERM"));
+        assert_eq!(told, [true, true, true, false], "the others learn whom the signal was for");
+        assert_eq!(stage.finish_hub(), Some(code), "{}", stage.hub_says());
+        assert!(stage.hub_says().contains(of_hub), "{}", stage.hub_says());
+        let log = text(&stage.at("a").join("log.jsonl"));
+        assert!(log.contains(outcome), "{log}");
+        assert!(!stage.at("journal").exists());
+    }
 }
 
 #[test]

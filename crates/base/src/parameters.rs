@@ -109,7 +109,7 @@ impl ParamType for f64 {
     }
 
     fn parse(text: &str) -> Parsed<Self> {
-        text.parse().map_err(|_| "must be a number".into())
+        text.parse().map_err(|_| "must be a number, as in 0.001 or 1e-3".into())
     }
 }
 

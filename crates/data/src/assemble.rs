@@ -8,6 +8,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_linalg::{Block, Csr, CsrMatrix, Dense, Order, Real, large_pages};
 
 use crate::layout::Tile;
+use crate::policy::rounded;
 
 /// A block of this rank while its values can still be changed.
 pub enum LocalBlock<T: Real> {
@@ -256,7 +257,7 @@ pub fn sort_rows<T: Real>(indptr: &mut [usize], cols: &mut Vec<i32>, values: &mu
                 cols[to] = same[0].0;
                 let sum: f64 = same.iter().map(|e| e.1.as_f64()).sum();
                 let divisor = if combine == Combine::Mean { same.len() as f64 } else { 1.0 };
-                values[to] = T::from_f64(sum / divisor);
+                values[to] = rounded(sum / divisor);
                 to += 1;
             }
         }

@@ -165,7 +165,7 @@ impl<T: Real> Loaded<T> {
             }
             _ => Statistics::compute(comm, once, tallies, shape)?,
         };
-        check_nonzero::<T>(&statistics)?;
+        check_nonzero(&statistics)?;
         let header = Header::in_memory(shape, sparse, Some(stored));
         let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
         Ok(Loaded {
@@ -209,7 +209,7 @@ impl<T: Real> Loaded<T> {
             });
             comm.agree_on_error(read.map(drop))
         })?;
-        check_nonzero::<T>(&statistics)?;
+        check_nonzero(&statistics)?;
         let layout = Layout::Grid { pr: 1, pc: 1 };
         Ok(Loaded {
             header: Header::in_memory((rows, cols), sparse, Some(statistics.nonzeros)),

@@ -44,6 +44,13 @@ impl fmt::Display for NanRemedy {
     }
 }
 
+/// An entry in the precision of the run. A positive one stays positive, however small: zeros may count as missing.
+#[inline(always)]
+pub fn rounded<T: Real>(x: f64) -> T {
+    let value = T::from_f64(x);
+    if (value == T::zero()) & (x > 0.0) { T::from_f64(f64::from(f32::from_bits(1))) } else { value }
+}
+
 /// Which entries are accepted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EntryPolicy {
@@ -61,7 +68,7 @@ impl EntryPolicy {
     /// reach the other parties.
     #[inline]
     pub fn check<T: Real>(self, x: f64) -> std::result::Result<T, String> {
-        let value = T::from_f64(x);
+        let value = rounded::<T>(x);
         // A tiny negative number may become zero in the conversion.
         let negative = x < 0.0 && !self.allow_negative;
         if self.accepts(value) && !negative { Ok(value) } else { Err(self.reason::<T>(x)) }
@@ -128,6 +135,14 @@ pub fn position(row: usize, col: usize) -> String {
 mod tests {
     use super::*;
     use crate::ends::NO_ENDS;
+
+    #[test]
+    fn positive_entries_stay_positive() {
+        for x in [5e-324, 1e-200, 1e-46, 1e-45, 1e-38, 1.0] {
+            assert!(rounded::<f32>(x) > 0.0 && rounded::<f64>(x) == x, "{x}");
+        }
+        assert_eq!([0.0, -1e-50, -1.0].map(rounded::<f32>), [0.0, 0.0, -1.0]);
+    }
 
     #[test]
     fn refusals_state_their_reason() {

@@ -382,12 +382,14 @@ fn text_summary(
     let report = outputs.report.as_ref().map(|(path, _)| path.display().to_string());
     let facts = summary::SummaryInfo {
         algo: planned.description().name,
+        extrapolated: start["params"]["extrapolation"] == "restart",
         shape: (count(&start["m"]), count(&start["n"])),
         k: planned.spec.k,
         ranks: count(&start["ranks"]),
         threads: planned.spec.threads,
         parties: count(&start["parties"]),
         iterations: count(&end["iter"]),
+        resumed_from: count(&start["resumed_from"]),
         seconds: end["seconds"].as_f64().unwrap_or(0.0),
         measures: leading.leading(|key| end[key].as_f64()),
         beta: start["params"]["beta"].as_f64(),

@@ -156,25 +156,28 @@ fn unobserved(decisions: &[Decision], progress: &mut Progress) {
 
 /// Prints how many entries are held out if that is far from the requested share, as for sparse data.
 fn held_out(planned: &Planned, decisions: &[Decision], (m, n): (usize, usize), progress: &mut Progress) {
-    let Some(group) = planned.method.groups().missing.filter(|group| group.holdout > 0.0) else { return };
+    let groups = planned.method.groups();
+    let (holdout, all_observed) = match (groups.missing, groups.party_holdout) {
+        (Some(group), _) => (group.holdout, group.missing == Missing::None),
+        (None, Some(group)) => (group.holdout, !groups.party_missing.is_some_and(|group| group.any())),
+        (None, None) => return,
+    };
     let held = decisions.iter().find_map(|decision| match *decision {
         Decision::HeldOut { entries, above_zero } => Some((entries, above_zero)),
         _ => None,
     });
     let Some((held, above_zero)) = held else { return };
-    if above_zero == 0.0 {
+    if above_zero == Some(0.0) {
         progress.warn(&format!(
-            "--holdout {}: all {held} held-out entries are zeros, so the held-out error says nothing of the others; hold out a \
-             larger share",
-            group.holdout
+            "--holdout {holdout}: all {held} held-out entries are zeros, so the held-out error says nothing of the others; hold out a \
+             larger share"
         ));
     }
     let entries = m as f64 * n as f64;
-    if group.missing == Missing::None && held < 0.5 * group.holdout * entries {
+    if all_observed && held < 0.5 * holdout * entries {
         progress.note(&format!(
-            "--holdout {}: {held} entries are held out, the share {:.2e}: of sparse data at most about as many as it has \
+            "--holdout {holdout}: {held} entries are held out, the share {:.2e}: of sparse data at most about as many as it has \
              nonzeros",
-            group.holdout,
             held / entries
         ));
     }

@@ -24,7 +24,7 @@ pub fn load<T: Real>(
     progress: &mut dyn FnMut(f64),
 ) -> SharedResult<(Loaded<T>, Option<String>)> {
     let (loaded, note) = load_any::<T>(input, requested, storage, check, comm, progress)?;
-    check_nonzero::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
+    check_nonzero(&loaded.statistics).map_err(Error::on_all_ranks)?;
     Ok((loaded, note))
 }
 
@@ -68,7 +68,7 @@ pub fn load_rows<T: Real>(
     progress: &mut dyn FnMut(f64),
 ) -> SharedResult<(Loaded<T>, Option<String>)> {
     let (loaded, note) = load_any_rows::<T>(input, beside, streaming, comm, progress)?;
-    check_nonzero::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
+    check_nonzero(&loaded.statistics).map_err(Error::on_all_ranks)?;
     Ok((loaded, note))
 }
 

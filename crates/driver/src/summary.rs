@@ -276,6 +276,8 @@ impl Profile {
 #[derive(Debug, Clone)]
 pub struct SummaryInfo<'a> {
     pub algo: &'a str,
+    /// Whether its updates are extrapolated.
+    pub extrapolated: bool,
     /// m and n.
     pub shape: (usize, usize),
     pub k: usize,
@@ -284,6 +286,8 @@ pub struct SummaryInfo<'a> {
     pub threads: usize,
     pub parties: usize,
     pub iterations: usize,
+    /// The iteration from which it went on; 0 if it was not resumed. Bytes are counted since then.
+    pub resumed_from: usize,
     /// Seconds in the solver.
     pub seconds: f64,
     /// The measures of the last evaluation, the leading one first; empty if there was none.
@@ -337,16 +341,21 @@ pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
         Some(_) => format!(" on a rank, {} on all", bytes(profile.peak_rss_sum_bytes)),
         None => " on this rank".to_string(),
     };
-    line("method", &format!("{} on {ranks}{threads}{parties}, peak memory {memory}{whose}", facts.algo));
+    let extrapolated = if facts.extrapolated { " with extrapolation" } else { "" };
+    line("method", &format!("{}{extrapolated} on {ranks}{threads}{parties}, peak memory {memory}{whose}", facts.algo));
+    let since = match facts.resumed_from {
+        0 => String::new(),
+        from => format!(" since iteration {from}"),
+    };
     // Between sites both lines have the same bytes.
     let once = profile.imbalance.is_none() && facts.party_bytes == Some(profile.bytes_sent);
     if facts.ranks > 1 && !once {
         let slowest = profile.imbalance.filter(|imbalance| *imbalance > IMBALANCE);
         let slowest = slowest.map_or_else(String::new, |by| format!("; the slowest computes {by:.2} times the mean"));
-        line("ranks", &format!("{} sent and received by all{slowest}", bytes(profile.bytes_sent)));
+        line("ranks", &format!("{} sent and received by all{since}{slowest}", bytes(profile.bytes_sent)));
     }
     if let Some(exchanged) = facts.party_bytes {
-        line("parties", &format!("{} exchanged by all", bytes(exchanged)));
+        line("parties", &format!("{} exchanged by all{since}", bytes(exchanged)));
     }
     if let Some((passes, seconds)) = profile.streamed() {
         line("streaming", &format!("the file was read {passes} times, {} s of waiting", short(seconds)));
@@ -434,12 +443,14 @@ mod tests {
         assert_eq!(peak_rss("VmHWM: none"), 0);
         let facts = SummaryInfo {
             algo: "hals",
+            extrapolated: false,
             shape: (6, 4),
             k: 2,
             ranks: 1,
             threads: 1,
             parties: 5,
             iterations: 1,
+            resumed_from: 0,
             seconds: 0.25,
             measures: vec![(Measure::RelativeError, 0.5)],
             beta: None,
@@ -453,12 +464,21 @@ mod tests {
         let expected = "6 x 4, k = 2: relative error 0.5000 (1 iteration in 0.2500 s, stopped at --max-iters)\n  method    hals on 1 \
                         rank for 5 parties, peak memory 2.9 KiB\n  parties   2.0 KiB exchanged by all\n  factors   o.h5\n";
         assert_eq!(text, expected);
-        let two = SummaryInfo { ranks: 2, threads: 4, parties: 2, party_bytes: None, output: None, ..facts };
+        let two = SummaryInfo {
+            extrapolated: true,
+            resumed_from: 7,
+            ranks: 2,
+            threads: 4,
+            parties: 2,
+            party_bytes: None,
+            output: None,
+            ..facts
+        };
         let text = block(&two, &two_ranks());
-        assert!(text.contains("hals on 2 ranks with 4 threads each, peak"), "{text}");
+        assert!(text.contains("hals with extrapolation on 2 ranks with 4 threads each, peak"), "{text}");
         assert!(text.contains(" KiB on a rank, ") && text.contains(" KiB on all\n"), "{text}");
         assert!(
-            text.contains("\n  ranks     80 B sent and received by all; the slowest computes 1.50 times the mean\n"),
+            text.contains("\n  ranks     80 B sent and received by all since iteration 7; the slowest computes 1.50 times the mean\n"),
             "{text}"
         );
         assert!(text.ends_with("  factors   not kept (no --output)\n"), "{text}");

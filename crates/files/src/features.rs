@@ -67,10 +67,15 @@ pub fn types(path: &str, dataset: Option<&str>) -> Option<(bool, Vec<String>)> {
     is_readable(path, dataset).then(|| hdf5_lists::feature_types(path, dataset)).flatten()
 }
 
-/// Whether the rows of the matrix are features, as the file's format says.
+/// Whether the rows of the matrix are features, as the file's format says: 10x, loom, BIOM.
 pub fn are_rows(path: &str, dataset: Option<&str>) -> bool {
-    Path::new(path).extension().is_some_and(|end| end.eq_ignore_ascii_case("loom"))
-        || types(path, dataset).is_some_and(|(of_rows, _)| of_rows)
+    let stored = || {
+        let names = hdf5_lists::of_file(path, dataset);
+        names.turned && (names.rows.is_some() || names.columns.is_some())
+    };
+    Path::new(path).is_dir()
+        || Path::new(path).extension().is_some_and(|end| end.eq_ignore_ascii_case("loom"))
+        || is_readable(path, dataset) && stored()
 }
 
 /// Whether each column of an AnnData matrix is marked as highly variable, or a mark that cannot be read; `None` if nothing is.

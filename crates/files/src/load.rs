@@ -12,6 +12,7 @@ use fednmf_data::layout::Layout;
 use fednmf_data::loaded::{Loaded, check_largest, check_nonzero};
 use fednmf_data::memory;
 use fednmf_data::messages::STATISTICS;
+use fednmf_data::policy::rounded;
 use fednmf_data::quantile::upper_quantile;
 use fednmf_data::rare;
 use fednmf_data::statistics::{Statistics, largest};
@@ -45,7 +46,7 @@ impl Input {
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
         let loaded = self.load_any(layout, comm, progress)?;
-        check_nonzero::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
+        check_nonzero(&loaded.statistics).map_err(Error::on_all_ranks)?;
         Ok(loaded)
     }
 
@@ -153,7 +154,10 @@ impl Input {
                 // Several parties of a rank may change the same column.
                 let changed: BTreeSet<usize> = changed.into_iter().flatten().collect();
                 let (all, what) = (changed.len(), if of_columns { ["row", "rows"] } else { ["column", "columns"] });
-                note(&format!("--suppress-rare changed {} of the data that stay here", counted(all, what[0], what[1])));
+                let changed = counted(all, what[0], what[1]);
+                note(&format!(
+                    "--suppress-rare changed {changed} before anything was computed from them; no file is changed"
+                ));
                 blocks
             }
             None => blocks,
@@ -207,7 +211,7 @@ impl Input {
             Scale::By(divisor) => divisor,
             Scale::Max => check_largest::<T>(largest(comm, blocks, hosted)).map_err(Error::on_all_ranks)?,
         };
-        blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = T::from_f64(x.as_f64() / divisor));
+        blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = rounded(x.as_f64() / divisor));
         Ok(Some(divisor))
     }
 

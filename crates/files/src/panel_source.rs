@@ -10,7 +10,7 @@ use ndarray::Array2;
 use fednmf_base::error::{Error, Result};
 use fednmf_data::assemble::{Combine, LocalBlock, sort_rows};
 use fednmf_data::panels::{Counts, Filled, OpenRows, RowSource, empty};
-use fednmf_data::policy::{EntryPolicy, position};
+use fednmf_data::policy::{EntryPolicy, position, rounded};
 use fednmf_linalg::{CsrMatrix, Real, large_pages};
 
 use crate::features::Selection;
@@ -31,7 +31,7 @@ pub struct Preparation {
 impl Preparation {
     #[inline]
     fn apply<T: Real>(self, x: T) -> T {
-        let x = self.divisor.map_or(x, |divisor| T::from_f64(x.as_f64() / divisor));
+        let x = self.divisor.map_or(x, |divisor| rounded(x.as_f64() / divisor));
         match self.threshold {
             Some(threshold) if x.as_f64() >= threshold => T::one(),
             Some(_) => T::zero(),

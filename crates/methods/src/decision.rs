@@ -47,8 +47,8 @@ pub enum Decision {
     Listed(Listed),
     /// Number of entries that the factors are fitted to.
     Observed(f64),
-    /// Number of held-out entries, and of those above zero.
-    HeldOut { entries: f64, above_zero: f64 },
+    /// Number of held-out entries, and of those above zero, which parties do not count.
+    HeldOut { entries: f64, above_zero: Option<f64> },
     /// Numbers of rows and of columns without an observed entry.
     Unobserved { rows: f64, columns: f64 },
     /// Maximum number of releases.

@@ -227,6 +227,12 @@ pub const LARGEST_TERM: MessageSpec =
 /// The protection of names, which are no entries, but content of a file.
 pub const NAMES_IN_THE_CLEAR: &str = "in the clear: all parties can read them, and names are content of a file";
 
+/// What [`Description::in_words`] replaces: the names that private files must have in common.
+const COMMON_NAMES: &str = "the names that the files have in common";
+
+/// The end of what says when a masked message is sent.
+const WITH_MASKS: &str = ", with --secure-sum";
+
 /// Messages of every method that leave a rank or party: while the data is loaded, and around the iterations.
 pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::control(
@@ -427,8 +433,13 @@ impl Description {
         let private = self.partition.is_private();
         let of_ranks = if private { &[] } else { RANK_MESSAGES };
         // Only sums of parties are masked.
-        let common =
-            COMMON_MESSAGES.iter().filter(move |w| private || w.payload != Payload::Masked && w.kind != KEYS.kind);
+        let on_shares = self.on_shares;
+        let common = COMMON_MESSAGES.iter().filter(move |w| match w.payload {
+            Payload::Masked => private,
+            // Methods on secret shares always mask them.
+            _ if w.kind == data::STATISTICS.kind => !on_shares,
+            _ => private || w.kind != KEYS.kind,
+        });
         common.chain(of_ranks).chain(self.messages)
     }
 
@@ -442,7 +453,15 @@ impl Description {
             Partition::PartyColumns if message.kind == data::NAMES.kind => {
                 "names of the rows, if the files have them; names of columns stay with their party".into()
             }
+            Partition::PartyRows => shape.replace(COMMON_NAMES, "the names of the columns"),
+            Partition::PartyColumns => shape.replace(COMMON_NAMES, "the names of the rows"),
             _ => shape,
+        };
+        // Methods on secret shares have no such option: they always mask.
+        let when = match (self.on_shares, when.strip_suffix(WITH_MASKS)) {
+            (true, Some("the same")) => "once, while loading".into(),
+            (true, Some(when)) => when.into(),
+            _ => when,
         };
         [shape, when]
     }
@@ -486,7 +505,7 @@ impl Description {
             Payload::Masked => return "masked: only the sum of all parties can be read".into(),
             Payload::Shares => return "secret shares: uniformly random to each receiver".into(),
             Payload::Control => return "public: settings, decisions or keys, computed from no data".into(),
-            Payload::Metadata => return "in the clear; no entries, and of what depends on them only flags".into(),
+            Payload::Metadata => return "in the clear: sizes, flags and digests, no value of a table".into(),
             _ => "in the clear",
         };
         let masked = self.all_messages().any(|w| w.kind == message.kind && w.payload == Payload::Masked);

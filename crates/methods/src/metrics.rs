@@ -121,7 +121,8 @@ pub fn note_of_scale(divisor: f64, beta: Option<f64>, penalties: bool) -> String
 /// An explanation if the β-divergence of a fit is infinite.
 pub fn note_infinite(beta: f64, divergence: f64) -> Option<&'static str> {
     (divergence == f64::INFINITY).then_some(if beta <= 0.0 {
-        "the divergence is infinite (null in JSON), since the matrix has zeros and beta is at most 0"
+        "the divergence is infinite (null in JSON): with a beta of at most 0, that of a zero from any fit is, and that of an entry whose \
+         power overflows"
     } else {
         "the divergence is infinite (null in JSON), since an entry of the matrix is positive where all components are 0; the \
              factors are valid"

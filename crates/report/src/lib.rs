@@ -19,7 +19,9 @@ pub use history::{History, distinguish, quoted};
 
 use self::factors::{Factors, extremes};
 use self::page::RunFigures;
-pub use self::page::{Figure, Line, Plot, Section, Study, data_name, is_private, similarities, study};
+pub use self::page::{
+    Figure, Line, Plot, Section, Study, data_name, is_private, of_extrapolation, similarities, study,
+};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
@@ -184,8 +186,9 @@ fn figures_of(run: &Run, number: usize) -> Result<(RunFigures, Option<Factors>)>
                     };
                     let held_out = run.history.parameter("holdout").as_f64().is_some_and(|share| share > 0.0);
                     let counted = if held_out { "; held-out entries count" } else { "" };
-                    let note =
-                        format!("By the relative error ‖x − f‖ / ‖x‖ of a {word}, whatever the loss, of {of}{counted}");
+                    let note = format!(
+                        "By the relative error ‖x − f‖ / ‖x‖ of a {word} x and its part f of U Vᵀ, whatever the loss, of {of}{counted}"
+                    );
                     let id = format!("reconstruction-{number}");
                     let title = "Best, median and worst reconstruction".into();
                     shown.reconstruction = Some(Figure { id, title, note, svg });

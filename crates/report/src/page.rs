@@ -679,7 +679,7 @@ fn command(body: &mut String, history: &History) {
     let start = &history.start;
     let _ = writeln!(
         body,
-        "<p>{}: fednmf {} ({}), {}{}. The same seed gives the same result, up to rounding on other numbers of ranks.</p>\n<pre class=\"command\">{}</pre>",
+        "<p>{}: fednmf {} ({}), {}{}. With this version, input and seed the same result is found again, up to rounding on other numbers of ranks or processors.</p>\n<pre class=\"command\">{}</pre>",
         escape(&history.name),
         escape(&text(&start["version"])),
         escape(&text(&start["git"])),
@@ -697,7 +697,7 @@ fn command(body: &mut String, history: &History) {
                 method.summary,
                 updates(history),
                 method.paper,
-                of_extrapolation(history, method.measure)
+                of_extrapolation(history.parameter("extrapolation") == "restart", method.measure)
             ),
         );
     }
@@ -713,9 +713,9 @@ fn command(body: &mut String, history: &History) {
     body.push_str("</details>\n");
 }
 
-/// The paper of the extrapolation, if the run had one that is not part of its method.
-fn of_extrapolation(history: &History, measure: Measure) -> &'static str {
-    match (history.parameter("extrapolation") == "restart", measure) {
+/// The paper of the extrapolation, if it is used and not part of the method, to append to that of the method.
+pub fn of_extrapolation(is_used: bool, measure: Measure) -> &'static str {
+    match (is_used, measure) {
         (true, Measure::Divergence | Measure::BetaDivergence) => {
             "; for the extrapolation Hien, Leplat, Gillis, arXiv 2401.06646 (2024)"
         }

@@ -290,7 +290,7 @@ impl Hub {
             EXIT_REQUEUE => {
                 "the run has stopped early, with checkpoints: start the hub and the sites again, with --resume"
             }
-            _ => "the run has ended with an error",
+            _ => "the run has ended with an error, or was stopped without a checkpoint",
         });
         state.sites.iter().filter_map(|site| site.outbox.as_ref()).for_each(|outbox| outbox.end());
         if let Some(path) = &self.config.journal {

@@ -811,7 +811,7 @@ impl Link {
 }
 
 /// Advice for the user after a run was lost.
-pub const RESUME: &str = ". A run with --checkpoint goes on when all sites start again with --resume";
+pub const RESUME: &str = ". With --checkpoint the run goes on when all sites start again with --resume; without, it has ended and has no result";
 
 /// Ends the process with one message, from any thread.
 pub fn fail(text: &str) -> ! {

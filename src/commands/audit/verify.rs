@@ -252,7 +252,7 @@ fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums, ch
     }
     let _ = writeln!(
         text,
-        "  All are in the message table of {}. What it calls once may be several messages here. Sizes are of one copy: a message to all leaves once for each other party.",
+        "  All are kinds of messages that {} sends, in the clear or protected as the table says; a proposal is not compared. What the method calls once may be several messages here. Sizes are of one copy: a message to all leaves once for each other party.",
         heading.method
     );
     for Agreed { agreed, names } in &verified.agreed {

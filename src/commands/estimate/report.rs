@@ -146,15 +146,18 @@ impl Report<'_> {
         };
         let grid = cost.grid.map_or_else(String::new, |(pr, pc)| format!(" ({pr} x {pc} grid)"));
         let parties = job.workload.parties.map_or_else(String::new, |parties| format!("{parties} parties on "));
+        let precision = match request.precision {
+            Some(precision) => precision.name().to_string(),
+            None => format!("f{}", 8 * job.workload.word),
+        };
         let _ = writeln!(
             out,
-            "{}{}: {} x {} ({kind}), k = {}, f{}, on {parties}{}{grid}; each iteration:\n",
+            "{}{}: {} x {} ({kind}), k = {}, {precision}, on {parties}{}{grid}; each iteration:\n",
             description.name,
             if job.automatic { " (chosen by --algo auto)" } else { "" },
             thousands(job.workload.m),
             thousands(job.workload.n),
             job.workload.k,
-            8 * job.workload.word,
             counted(*ranks, "rank", "ranks"),
         );
         let least = if job.formula { "" } else { "at least " };
@@ -232,10 +235,9 @@ impl Report<'_> {
             match self.seconds() {
                 Some(_) => {
                     let more = match request.method.description().stop.tol {
-                        Some(_) if request.max_iters < request.method.description().stop.max_iters => format!(
-                            "; --max-iters {}: as many as a run may need",
-                            request.method.description().stop.max_iters
-                        ),
+                        Some(_) if request.max_iters < request.method.description().stop.max_iters => {
+                            format!("; a run may need {}", request.method.description().stop.max_iters)
+                        }
                         _ => String::new(),
                     };
                     format!("; time: twice that of {} iterations, plus ten minutes{more}", request.max_iters)

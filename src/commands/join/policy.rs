@@ -356,7 +356,7 @@ impl Policy {
                 at_least(self.min_columns, ""),
             ),
             ("persons", self.persons.map(|persons| format!("{} of each site's file; they stay there", persons.name()))),
-            ("components for each own row", at_most(self.max_components_per_row)),
+            ("components for each row or column that is the site's own", at_most(self.max_components_per_row)),
             ("iterations times components", at_most(self.max_rounds_times_components.map(|most| most as f64))),
             ("epsilon protects", self.protects.as_ref().map(|units| units_text(units))),
             ("epsilon", at_most(self.max_epsilon)),

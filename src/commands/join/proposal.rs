@@ -175,7 +175,9 @@ impl Proposal {
         let limits = limits.as_ref().map(|limits| limits.text(masked));
         let rules = match &self.rules {
             Some(rules) => format!("Rules for all sites:\n{}{}", rules.text(transposed), rules.duties()),
-            None => "Sites in the run: any that the hub names, since no policy was proposed.\n".into(),
+            None => "Rules for all sites: none, since no policy was proposed. What your own policy asks of rows and columns is of your \
+                     site; others may have fewer. Sites in the run: any that the hub names.\n"
+                .into(),
         };
         let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules;
         let summary = list::description(method).map_or("", |description| description.summary);
@@ -269,7 +271,7 @@ impl Limits {
         let (one, across) = if of == "rows" { ("row", "columns") } else { ("column", "rows") };
         let mut lines = vec![
             "Limits, checked before the first sum unless --accept-risk names the risk:".to_string(),
-            format!("Each site needs at least {least} {of}; the rules below may ask for more."),
+            format!("Each site needs at least {least} {of}, and what the rules below ask for."),
         ];
         if *vectors > 0 {
             let left_out = if *colluding == 1 { "one".to_string() } else { colluding.to_string() };

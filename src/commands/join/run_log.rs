@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 
-use fednmf_base::error::{EXIT_INPUT, EXIT_REQUEUE, Error, Result};
+use fednmf_base::error::{EXIT_DONE, EXIT_INPUT, EXIT_REQUEUE, Error, Result};
 use fednmf_base::failure::at_failure;
 use fednmf_driver::budget;
 use fednmf_files::PARTY;
@@ -64,7 +64,9 @@ impl RunLog {
     pub fn end(self, done: &Result<i32>, held: Option<PutAside>) -> Result<()> {
         let outcome = match done {
             Ok(EXIT_REQUEUE) => "stopped early, with a checkpoint",
-            Ok(_) => "done",
+            Ok(EXIT_DONE) => "done",
+            // By a signal, without a checkpoint.
+            Ok(_) => "stopped early",
             Err(e) if e.exit_code() == EXIT_INPUT => "refused",
             Err(_) => "failed",
         };

@@ -372,7 +372,12 @@ impl Summary<'_> {
     fn reproduction(&self) -> report::Section<'static> {
         let came = self.sweep.provenance();
         let text = |key: &str| came[key].as_str().unwrap_or_default();
-        let Description { name, summary, paper, .. } = self.sweep.method(self.sweep.ks[0]).description();
+        let method = self.sweep.method(self.sweep.ks[0]);
+        let Description { name, summary, paper, measure, .. } = method.description();
+        let extrapolates = method
+            .parameters()
+            .into_iter()
+            .any(|parameter| parameter.name == "extrapolation" && Value::from(parameter.value) == "restart");
         let typed = came["args"].as_array().map_or(&[][..], Vec::as_slice);
         let words: Vec<String> = typed.iter().skip(1).filter_map(Value::as_str).map(report::quoted).collect();
         let args = self.sweep.args;
@@ -384,13 +389,14 @@ impl Summary<'_> {
         report::Section {
             heading: "Reproduce".to_string(),
             words: format!(
-                "fednmf {} ({}), {} on {}. {seeds}, and at most {} iterations. The same seed gives the same result, up to rounding on \
-                 other numbers of ranks. {name}: {summary}. Paper to cite: {paper}.",
+                "fednmf {} ({}), {} on {}. {seeds}, and at most {} iterations. With this version, input and seeds the same \
+                 result is found again, up to rounding on other numbers of ranks or processors. {name}: {summary}. Paper to cite: {paper}{}.",
                 text("version"),
                 text("git"),
                 text("date"),
                 text("host"),
                 self.sweep.max_iters,
+                report::of_extrapolation(extrapolates, *measure),
             ),
             head: &[],
             rows: Vec::new(),

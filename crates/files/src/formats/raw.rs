@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_data::policy::{EntryPolicy, position};
+use fednmf_data::policy::{EntryPolicy, position, rounded};
 use fednmf_data::values::Values;
 use fednmf_linalg::{ElementType, Real};
 
@@ -103,7 +103,7 @@ impl NumberType {
         assert_eq!(bytes.len(), out.len() * self.size());
         macro_rules! numbers {
             ($type:ty, $x:ident => $wide:expr) => {
-                decoded!(bytes, big_endian, out, $type, $x => T::from_f64($wide))
+                decoded!(bytes, big_endian, out, $type, $x => rounded($wide))
             };
         }
         match self {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_data::Labels;
-use fednmf_data::policy::{EntryPolicy, position};
+use fednmf_data::policy::{EntryPolicy, position, rounded};
 use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
@@ -317,7 +317,7 @@ impl<T: Real> DenseReader<T> for TableReader<'_> {
             self.row = row;
         }
         let piece = &self.row[within.clone()];
-        out.iter_mut().zip(piece).for_each(|(out, &x)| *out = T::from_f64(x));
+        out.iter_mut().zip(piece).for_each(|(out, &x)| *out = rounded(x));
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use ndarray::ArrayView1;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::units::counted;
 use fednmf_base::warning::note;
 use fednmf_comm::Communicator;
 use fednmf_data::layout::Layout;
@@ -107,10 +108,13 @@ fn order_of(known: &[String], columns: Vec<Column>) -> std::result::Result<Optio
     let places = found;
     let missing = places.iter().filter(|place| place.is_none()).count();
     if let Some(first) = places.iter().position(Option::is_none) {
+        let others = match missing - 1 {
+            0 => String::new(),
+            others => format!(", nor of {}", counted(others, "other", "others")),
+        };
+        let first = &known[first];
         return Err(format!(
-            "has no label of {}, nor of {} others; give each row a label (NA if it has none) under its name",
-            known[first],
-            missing - 1
+            "has no label of {first}{others}; give each row a label (NA if it has none) under its name"
         ));
     }
     Ok(Some(places.into_iter().flatten().collect()))

@@ -116,9 +116,14 @@ impl DpParams {
     /// If an option is wrong; the message names it.
     pub fn check(&self, unit: ProtectedUnit) -> Result<()> {
         if self.budget.as_ref().is_some() && (!self.is_on() || self.epsilon.given().is_none()) {
-            return Err(Error::input(
-                "--budget: only a run with a budget of its own has a bound; add --dp and --epsilon",
-            ));
+            let missing = match (self.is_on(), self.epsilon.given()) {
+                (false, None) => "--dp and --epsilon",
+                (false, Some(_)) => "--dp",
+                (true, _) => "--epsilon",
+            };
+            return Err(Error::input(format!(
+                "--budget: only a run with a budget of its own has a bound; add {missing}"
+            )));
         }
         if self.budget.as_ref().is_none() && self.budget_limit.given().is_some() {
             return Err(Error::input("--budget-limit: is the limit of a --budget file; name the file"));

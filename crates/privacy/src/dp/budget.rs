@@ -256,9 +256,9 @@ impl BudgetFile {
         }
         if composed(others().chain([&charge])).0 > self.limit * (1.0 + ROUNDING) {
             return Err(Error::input(format!(
-                "{} on this data may spend {} of an epsilon of {}, and this one asks for {}; \
+                "{} spent or reserved {} of an epsilon of {} on this data, and this one asks for {}; \
                  {} is left for --epsilon",
-                counted(others().count(), "earlier run", "earlier runs"),
+                counted(others().count(), "earlier run has", "earlier runs have"),
                 round_up_text(composed(others()).0),
                 self.limit,
                 charge.epsilon,

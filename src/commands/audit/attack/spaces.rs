@@ -255,10 +255,15 @@ fn membership(
     let smallest = far.iter().copied().fold(f64::INFINITY, f64::min);
     let below = near.iter().filter(|&&x| x < smallest).count();
     found.recovered = Some((below, near.len()));
+    // Of all orders of members and others alike.
+    let chance = near.len() as f64 / (far.len() + 1) as f64;
     let note = format!(
-        "{} dimensions; distance: members at most {largest:.1e}, {} {whose} at least {smallest:.1e}",
+        "{} dimensions; distance: members at most {largest:.1e}, {} {whose} at least {smallest:.1e}; by chance about {:.0} members are \
+         nearer, and up to {:.0} say nothing",
         space.rank(),
-        far.len()
+        far.len(),
+        chance,
+        (3.0 * chance).ceil()
     );
     Ok(iter::once(found.note(note).told_apart(&near, &far).since(began)).chain(list).collect())
 }

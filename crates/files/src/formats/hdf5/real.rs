@@ -7,6 +7,7 @@ use hdf5::types::TypeDescriptor;
 use hdf5::{Dataset, H5Type, Result};
 use ndarray::{Array, ArrayView2, Dimension, SliceInfo, SliceInfoElem};
 
+use fednmf_data::policy::rounded;
 use fednmf_linalg::{ElementType, Real};
 
 /// The selections that `ndarray::s!` makes of an n-dimensional dataset.
@@ -25,8 +26,12 @@ pub fn read<T: Real, const N: usize, D: Dimension + 'static>(
     dataset: &Dataset,
     slice: Slice<N, D>,
 ) -> Result<Array<T, D>> {
-    if T::TYPE == ElementType::F32 {
+    let is_double = || Ok::<_, hdf5::Error>(dataset.dtype()?.size() > size_of::<f32>());
+    if T::TYPE == ElementType::F32 && !is_double()? {
         Ok(same(dataset.read_slice::<f32, _, D>(slice)?))
+    } else if T::TYPE == ElementType::F32 {
+        // The library makes zeros of what is too small.
+        Ok(dataset.read_slice::<f64, _, D>(slice)?.mapv(rounded))
     } else {
         Ok(same(dataset.read_slice::<f64, _, D>(slice)?))
     }

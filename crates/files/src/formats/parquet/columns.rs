@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::panics::caught;
-use fednmf_data::policy::{EntryPolicy, position};
+use fednmf_data::policy::{EntryPolicy, position, rounded};
 use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
@@ -470,7 +470,7 @@ impl<T: Real> DenseReader<T> for ParquetReader<'_> {
         for line in lines {
             let mut keep = |x: f64| {
                 if let Some(out) = out.next() {
-                    *out = T::from_f64(x);
+                    *out = rounded(x);
                 }
             };
             let file = self.file;

@@ -394,7 +394,12 @@ pub fn divergence_of<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v:
         x.widen_row(i, 0, &mut entries);
         for (&x, v) in entries.iter().zip(v.rows()) {
             let fit: f64 = u.iter().zip(v).map(|(u, v)| u.as_f64() * v.as_f64()).sum();
-            sum += term(beta, per_unit * x, per_unit * fit);
+            let (scaled, fit) = (per_unit * x, per_unit * fit);
+            sum += match beta == 0.0 && x > 0.0 && !(scaled / fit.max(FLOOR)).is_normal() {
+                // The quotient underflows, its logarithm does not.
+                true => fit.max(FLOOR).ln() + unit.ln() - x.ln() - 1.0,
+                false => term(beta, scaled, fit),
+            };
         }
     }
     sum * unit.powf(beta)

@@ -168,6 +168,32 @@ pub fn check_zeros(beta: f64, zeros: u64) -> Result<()> {
     )))
 }
 
+/// Checks that no entry of a block without zeros is too small for a β of at most 0: for f32, or for its power.
+///
+/// # Errors
+/// If one is.
+fn check_small_entries<T: Real>(beta: f64, unit: f64, block: &Block<T>) -> Result<()> {
+    let (rows, columns) = block.shape();
+    let (mut nonzeros, mut least) = (0, f64::INFINITY);
+    for i in 0..rows {
+        block.for_each_nonzero(i, |_, x| {
+            nonzeros += 1;
+            least = least.min(x.as_f64());
+        });
+    }
+    let at = |why: &str| Err(Error::input(format!("--loss or --beta {beta}: {why}")));
+    // Below its normal numbers f32 has few digits.
+    if T::NAME == f32::NAME && (nonzeros < rows * columns || least < f64::from(f32::MIN_POSITIVE)) {
+        return at("the matrix has entries that are too small for f32; use --precision f64");
+    }
+    if nonzeros > 0 && !(least / unit).powf(beta).is_finite() {
+        return at(
+            "the smallest entries are so far below the others that their powers overflow; raise them, or use a larger beta",
+        );
+    }
+    Ok(())
+}
+
 /// The update of a row for these data, and their [`unit`].
 ///
 /// # Errors
@@ -176,20 +202,11 @@ pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Shared
     let header = &problem.data.header;
     check_zeros(beta, header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros)
         .map_err(Error::on_all_ranks)?;
-    // The statistics may be those of the data in f64.
-    let vanished = |block: &Block<T>| {
-        let mut nonzeros = 0;
-        (0..block.shape().0).for_each(|i| block.for_each_nonzero(i, |_, _| nonzeros += 1));
-        nonzeros < block.shape().0 * block.shape().1
-    };
+    let unit = unit(problem.data.statistics.norm2, header.rows as f64 * header.cols as f64);
     if beta <= 0.0 {
-        let why = "has entries that are zero in f32, whose divergence from any fit is infinite; use --precision f64";
-        let any = problem.data.blocks.iter().any(vanished);
-        let checked =
-            if any { Err(Error::input(format!("--loss or --beta {beta}: the matrix {why}"))) } else { Ok(()) };
+        let checked = problem.data.blocks.iter().try_for_each(|block| check_small_entries(beta, unit, block));
         problem.comm.agree_on_error(checked)?;
     }
-    let unit = unit(problem.data.statistics.norm2, header.rows as f64 * header.cols as f64);
     if ![beta - 1.0, beta].iter().all(|&by| unit.powf(by).is_normal()) {
         return Err(Error::input(format!(
             "--loss or --beta {beta}: the entries are of the order of {unit:.0e}, and their powers overflow or underflow; scale the data \

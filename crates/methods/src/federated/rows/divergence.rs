@@ -36,6 +36,7 @@ use fednmf_privacy::Private;
 
 use super::{EXACT_SUMS, UNBOUNDED};
 use crate::cost::{Cost, Kernel, Shape, Workload};
+use crate::decision::Decision;
 use crate::description::{Description, LARGEST_TERM, MessageSpec, Partition};
 use crate::distributed::divergence::beta::{Beta, update_for};
 use crate::method::Method;
@@ -703,6 +704,12 @@ impl<T: Real, R: Majorant<T> + Sync> Algorithm<T> for DivergenceRun<T, R> {
         }
         all.extend(party_sum.losses());
         Ok(all)
+    }
+
+    fn decisions(&self) -> Vec<Decision> {
+        let Some(Tally { observed, held, .. }) = self.tally else { return Vec::new() };
+        let held = (held > 0.0).then_some(Decision::HeldOut { entries: held, above_zero: None });
+        [Some(Decision::Observed(observed)), held].into_iter().flatten().collect()
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

@@ -70,8 +70,8 @@ pub fn draw(seed: u64, all: usize, count: usize) -> Vec<usize> {
     drawn.into_iter().collect()
 }
 
-/// Computes the own rows of both factors, and returns the data too. A component that vanishes on the sample is `fill`
-/// throughout. Collective.
+/// Computes the own rows of both factors, and returns the data too. A component that vanishes on the sample is random with the mean
+/// `fill`. Collective.
 ///
 /// # Errors
 /// On all ranks, if MKL refuses a sparse block, or data cannot be read.
@@ -113,7 +113,10 @@ pub fn factors<T: Real>(
     summed_gram(comm, &short.own, &mut g);
     let lost: Vec<usize> = (0..k).filter(|&j| g[[j, j]] <= T::zero()).collect();
     if !lost.is_empty() {
-        lost.iter().for_each(|&j| short.own.column_mut(j).fill(T::from_f64(fill)));
+        // Of equal columns the second would be fitted to rounding errors.
+        let mut random = short.own.clone();
+        uniform::u(task.seed, &short.own_rows, 2.0 * fill, random.view_mut());
+        lost.iter().for_each(|&j| short.own.column_mut(j).assign(&random.column(j)));
         summed_gram(comm, &short.own, &mut g);
     }
     if tall {

@@ -46,7 +46,7 @@ fednmf_base::parameters! {
         /// The work grows with the nonzeros and the missing entries; with zero-unobserved, with the observed ones
         pub missing: Missing = Missing::None, "WHICH";
         /// Hold out this share of the observed entries, drawn by the seed, and report the error on them: heldout_rmse, or
-        /// heldout_kl_divergence too. Of sparse data at most as many are held out as there are nonzeros
+        /// heldout_kl_divergence too. Of sparse data at most about as many are held out as there are nonzeros
         pub holdout: f64 = 0.0, "SHARE", number(0.0, 0.9);
     }
 }
@@ -69,11 +69,18 @@ fednmf_base::parameters! {
     }
 }
 
+impl PartyMissingParams {
+    /// Whether entries may be missing.
+    pub fn any(&self) -> bool {
+        self.missing != PartyMissing::None
+    }
+}
+
 fednmf_base::parameters! {
     /// Held-out entries of data that parties keep to themselves.
     pub struct PartyHoldoutParams {
-        /// Each party holds out this share of its observed entries, drawn by the seed (of sparse data at most as many as it has
-        /// nonzeros); heldout_rmse and heldout_kl_divergence are the errors on those of all parties
+        /// Each party holds out this share of its observed entries, drawn by the seed (of sparse data all together at most about as
+        /// many as there are nonzeros); heldout_rmse and heldout_kl_divergence are the errors on those of all parties
         pub holdout: f64 = 0.0, "SHARE", number(0.0, 0.9);
     }
 }

@@ -189,7 +189,7 @@ impl<T: Real> Tally<T> {
         vec![
             Decision::Listed(listed),
             Decision::Observed(self.observed),
-            Decision::HeldOut { entries: self.held, above_zero: self.held_above_zero },
+            Decision::HeldOut { entries: self.held, above_zero: Some(self.held_above_zero) },
             Decision::Unobserved { rows, columns },
         ]
     }
