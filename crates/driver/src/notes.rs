@@ -162,6 +162,9 @@ fn held_out(planned: &Planned, decisions: &[Decision], (m, n): (usize, usize), p
         (None, Some(group)) => (group.holdout, !groups.party_missing.is_some_and(|group| group.any())),
         (None, None) => return,
     };
+    if holdout == 0.0 {
+        return;
+    }
     let held = decisions.iter().find_map(|decision| match *decision {
         Decision::HeldOut { entries, above_zero } => Some((entries, above_zero)),
         _ => None,

@@ -457,13 +457,16 @@ impl Description {
             Partition::PartyColumns => shape.replace(COMMON_NAMES, "the names of the rows"),
             _ => shape,
         };
-        // Methods on secret shares have no such option: they always mask.
-        let when = match (self.on_shares, when.strip_suffix(WITH_MASKS)) {
-            (true, Some("the same")) => "once, while loading".into(),
-            (true, Some(when)) => when.into(),
+        [shape, self.when(&when).into()]
+    }
+
+    /// When a message is sent that a table of all methods has. Methods on secret shares always mask, without an option.
+    pub fn when<'w>(&self, when: &'w str) -> &'w str {
+        match (self.on_shares, when.strip_suffix(WITH_MASKS)) {
+            (true, Some("the same")) => "once, while loading",
+            (true, Some(when)) => when,
             _ => when,
-        };
-        [shape, when]
+        }
     }
 
     /// The privacy unit of `--dp`; `None` if the method has no `--dp`.

@@ -301,7 +301,7 @@ impl<'a> Sent<'a> {
     fn when(&self, w: &MessageSpec) -> String {
         match self.in_the_clear(w).filter(|_| w.when.starts_with("the same")) {
             Some(other) => other.when.into(),
-            None => w.when.into(),
+            None => self.description.when(w.when).into(),
         }
     }
 }

@@ -8,7 +8,7 @@ use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 use super::bpp::Pivoting;
 use super::divergence::{FixedFactor, KlSweeps, column_sums};
-use super::project::normal_equations;
+use super::project::{in_double, normal_equations};
 use super::{Penalty, project};
 use crate::{Block, PerThread, Real, over_rows};
 
@@ -130,12 +130,12 @@ pub fn project_few<T: Real>(
     gain: f64,
 ) -> Array2<T> {
     let (rows, k) = (block.shape().0, v.ncols());
-    let size = |row: usize| {
-        let mut size = 0.0;
-        block.for_each_nonzero(row, |_, m| size += if by_divergence { m.as_f64() } else { m.as_f64().powi(2) });
-        size
-    };
     if by_divergence {
+        let size = |row: usize| {
+            let mut size = 0.0;
+            block.for_each_nonzero(row, |_, m| size += m.as_f64());
+            size
+        };
         let flat: Vec<T> = v.iter().copied().collect();
         let mut sums = vec![0.0; k];
         column_sums(&flat, &mut sums);
@@ -154,18 +154,22 @@ pub fn project_few<T: Real>(
         });
         return u;
     }
-    let mut u = project(block, v, penalty);
-    let (scales, penalty, rhs, g) = normal_equations(block, v, penalty);
-    let (g, scales) = (g.mapv(|x| x.as_f64()), scales.iter().map(|x| x.as_f64()).collect::<Array1<f64>>());
-    let mut solver = Pivoting::new(k);
-    for (i, mut u) in u.rows_mut().into_iter().enumerate() {
-        let (rhs, norm2) = (rhs.row(i).mapv(|x| x.as_f64()), size(i));
-        let start = (u.mapv(|x| x.as_f64()) / &scales).insert_axis(Axis(0));
-        let mut row = Squares { g: g.view(), rhs, norm2, penalty, solver: &mut solver, u: start };
-        select(&mut row, 0.5 * gain * norm2, norm2);
-        u.iter_mut().zip(row.solution()).zip(&scales).for_each(|((u, x), scale)| *u = T::from_f64(x * scale));
-    }
-    u
+    in_double(block, v, |block, v| {
+        let mut u = project(block, v, penalty);
+        let (scales, penalty, rhs, g) = normal_equations(block, v, penalty);
+        let scales = Array1::from(scales);
+        let mut solver = Pivoting::new(k);
+        for (i, mut u) in u.rows_mut().into_iter().enumerate() {
+            let mut norm2 = 0.0;
+            block.for_each_nonzero(i, |_, m| norm2 += m * m);
+            let start = (&u / &scales).insert_axis(Axis(0));
+            let mut row =
+                Squares { g: g.view(), rhs: rhs.row(i).to_owned(), norm2, penalty, solver: &mut solver, u: start };
+            select(&mut row, 0.5 * gain * norm2, norm2);
+            u.iter_mut().zip(row.solution()).zip(&scales).for_each(|((u, x), scale)| *u = x * scale);
+        }
+        u
+    })
 }
 
 #[cfg(test)]

@@ -708,8 +708,7 @@ impl<T: Real, R: Majorant<T> + Sync> Algorithm<T> for DivergenceRun<T, R> {
 
     fn decisions(&self) -> Vec<Decision> {
         let Some(Tally { observed, held, .. }) = self.tally else { return Vec::new() };
-        let held = (held > 0.0).then_some(Decision::HeldOut { entries: held, above_zero: None });
-        [Some(Decision::Observed(observed)), held].into_iter().flatten().collect()
+        vec![Decision::Observed(observed), Decision::HeldOut { entries: held, above_zero: None }]
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
