@@ -12,6 +12,8 @@ use crate::{Block, Real, gram};
 
 /// Rows that are solved at a time, since the solver keeps a state for each.
 const STEP: usize = 4096;
+/// Entries of data in f32 that are converted at a time.
+const CONVERTED: usize = 1 << 17;
 /// Passes of coordinate descent before block principal pivoting. They are cheap, and most of their signs are those of the
 /// solution, so that few exchanges remain.
 const PASSES: usize = 8;
@@ -50,8 +52,10 @@ pub(super) fn in_double<T: Real>(
     match (block as &dyn Any).downcast_ref::<Block<f64>>() {
         Some(block) => solve_rows(block, 0..rows),
         None => {
-            for first in (0..rows).step_by(STEP) {
-                let part: Vec<usize> = (first..rows.min(first + STEP)).collect();
+            // A megabyte, or as many rows as make the Gram matrix of V, which each part computes, cost little.
+            let step = (CONVERTED / block.stored().div_ceil(rows.max(1)).max(1)).max(4 * v.ncols());
+            for first in (0..rows).step_by(step) {
+                let part: Vec<usize> = (first..rows.min(first + step)).collect();
                 solve_rows(&block.select(Axis(0), &part).converted(), first..first + part.len());
             }
         }
