@@ -79,7 +79,8 @@ fn beyond_single(spec: &Spec) -> Option<String> {
 pub fn warning(spec: &Spec, precision: Precision) -> Option<String> {
     let option = beyond_single(spec).filter(|_| precision == Precision::F32)?;
     Some(format!(
-        "{option}: f32 resolves changes of the error down to {RESOLUTION:e} of its first value, and errors down to {LEAST_ERROR:e}: the run may stop too early or not at all; use --precision f64, or mixed"
+        "{option}: f32 resolves changes of the error down to {RESOLUTION:e} of its first value, and errors down to {LEAST_ERROR:e}, so the \
+         run may stop too early or not at all; use --precision f64, or mixed"
     ))
 }
 

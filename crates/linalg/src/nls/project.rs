@@ -1,18 +1,17 @@
 //! The exact solution for one factor with the other fixed.
 
 use std::any::Any;
-use std::ops::Range;
 
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis, s};
 
 use super::Penalty;
 use super::bpp::Pivoting;
 use super::coordinate_descent::{Sweep, sweep};
-use crate::{Block, Real, gram};
+use crate::{Block, Order, Real, gram};
 
 /// Rows that are solved at a time, since the solver keeps a state for each.
 const STEP: usize = 4096;
-/// Entries of data in f32 that are converted at a time.
+/// Entries of data in f32 that are converted at a time: a megabyte.
 const CONVERTED: usize = 1 << 17;
 /// Passes of coordinate descent before block principal pivoting. They are cheap, and most of their signs are those of the
 /// solution, so that few exchanges remain.
@@ -21,77 +20,90 @@ const PASSES: usize = 8;
 /// The U ≥ 0 (rows × k) that minimises ½‖M − U Vᵀ‖_F² and the penalty on U, for a block M (rows × columns) and a fixed V
 /// (columns × k). Computed in f64.
 pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
-    in_double(block, v, |block, v| {
-        let (scales, penalty, rhs, g) = normal_equations(block, v, penalty);
-        let mut u = block.order().zeros(block.shape().0, v.ncols());
-        sweep(&mut u.view_mut(), &rhs.view(), &g.view(), Sweep { mu: 0.0, passes: PASSES, penalty });
-        let mut solver = Pivoting::new(v.ncols());
-        for first in (0..u.nrows()).step_by(STEP) {
-            let part = s![first..(first + STEP).min(u.nrows()), ..];
-            solver.solve_penalized(&mut u.slice_mut(part), &rhs.slice(part), &g.view(), penalty);
-        }
-        for (mut column, &scale) in u.columns_mut().into_iter().zip(&scales) {
+    let equations = NormalEquations::new(v, penalty, block.order());
+    let mut solver = Pivoting::new(v.ncols());
+    in_double(block, v.ncols(), |part| {
+        let (mut u, _) = equations.solve(part, &mut solver);
+        for (mut column, &scale) in u.columns_mut().into_iter().zip(&equations.scales) {
             column.mapv_inplace(|x| x * scale);
         }
         u
     })
 }
 
-/// The rows of U that `solve` returns for a block and V in f64. Data in f32 are converted, some rows at a time: normal equations square
-/// the rounding errors.
+/// The rows of U (rows × k) that `solve` returns for a block in f64. Data in f32 are converted, some rows at a time: normal equations
+/// square the rounding errors.
 pub(super) fn in_double<T: Real>(
     block: &Block<T>,
-    v: &ArrayView2<'_, T>,
-    mut solve: impl FnMut(&Block<f64>, &ArrayView2<'_, f64>) -> Array2<f64>,
+    k: usize,
+    mut solve: impl FnMut(&Block<f64>) -> Array2<f64>,
 ) -> Array2<T> {
-    let (rows, v) = (block.shape().0, v.mapv(Real::as_f64));
-    let mut u = Array2::zeros((rows, v.ncols()));
-    let mut solve_rows = |block: &Block<f64>, rows: Range<usize>| {
-        u.slice_mut(s![rows, ..]).zip_mut_with(&solve(block, &v.view()), |u, &x| *u = T::from_f64(x));
+    let rows = block.shape().0;
+    let mut u = Array2::zeros((rows, k));
+    let mut keep = |first: usize, found: Array2<f64>| {
+        u.slice_mut(s![first..first + found.nrows(), ..]).zip_mut_with(&found, |u, &x| *u = T::from_f64(x));
     };
     match (block as &dyn Any).downcast_ref::<Block<f64>>() {
-        Some(block) => solve_rows(block, 0..rows),
+        Some(block) => keep(0, solve(block)),
         None => {
-            // A megabyte, or as many rows as make the Gram matrix of V, which each part computes, cost little.
-            let step = (CONVERTED / block.stored().div_ceil(rows.max(1)).max(1)).max(4 * v.ncols());
+            let step = (CONVERTED / block.stored().div_ceil(rows.max(1)).max(1)).clamp(1, STEP);
             for first in (0..rows).step_by(step) {
                 let part: Vec<usize> = (first..rows.min(first + step)).collect();
-                solve_rows(&block.select(Axis(0), &part).converted(), first..first + part.len());
+                keep(first, solve(&block.select(Axis(0), &part).converted()));
             }
         }
     }
     u
 }
 
-/// What [`project`] solves: powers of two for the columns of V, the penalty on the components of U divided by them, the right-hand side
-/// (rows × k) and the Gram matrix of the scaled V.
-pub(super) fn normal_equations(
-    block: &Block<f64>,
-    v: &ArrayView2<'_, f64>,
-    penalty: Penalty,
-) -> (Vec<f64>, Penalty, Array2<f64>, Array2<f64>) {
-    let ((rows, columns), k) = (block.shape(), v.ncols());
-    let (scales, penalty) = scales(v, penalty);
-    let mut scaled = block.order().zeros(columns, k);
-    scaled.assign(v);
-    for (mut column, &scale) in scaled.columns_mut().into_iter().zip(&scales) {
-        column.mapv_inplace(|x| x * scale);
+/// The normal equations of rows for a fixed V (columns × k).
+pub(super) struct NormalEquations {
+    /// Powers of two, by which the columns of V are multiplied.
+    pub scales: Vec<f64>,
+    /// The penalty on the components of U divided by them.
+    pub penalty: Penalty,
+    /// The Gram matrix of the scaled V.
+    pub gram: Array2<f64>,
+    scaled: Array2<f64>,
+    order: Order,
+}
+
+impl NormalEquations {
+    /// For blocks with this order of factors.
+    pub fn new<T: Real>(v: &ArrayView2<'_, T>, penalty: Penalty, order: Order) -> Self {
+        let (scales, penalty) = scales(v, penalty);
+        let mut scaled = order.zeros(v.nrows(), v.ncols());
+        for ((mut scaled, v), &scale) in scaled.columns_mut().into_iter().zip(v.columns()).zip(&scales) {
+            scaled.zip_mut_with(&v, |scaled, x| *scaled = x.as_f64() * scale);
+        }
+        let mut g = Array2::zeros((v.ncols(), v.ncols()));
+        gram(&scaled.view(), &mut g.view_mut());
+        NormalEquations { scales, penalty, gram: g, scaled, order }
     }
-    let mut rhs = block.order().zeros(rows, k);
-    block.mul(&scaled.view(), &mut rhs.view_mut());
-    let mut g = Array2::zeros((k, k));
-    gram(&scaled.view(), &mut g.view_mut());
-    (scales, penalty, rhs, g)
+
+    /// U divided by the scales, and the right-hand side (both rows × k).
+    pub fn solve(&self, block: &Block<f64>, solver: &mut Pivoting) -> (Array2<f64>, Array2<f64>) {
+        let NormalEquations { penalty, gram: g, scaled, order, .. } = self;
+        let rows = block.shape().0;
+        let [mut rhs, mut u] = [(); 2].map(|()| order.zeros(rows, scaled.ncols()));
+        block.mul(&scaled.view(), &mut rhs.view_mut());
+        sweep(&mut u.view_mut(), &rhs.view(), &g.view(), Sweep { mu: 0.0, passes: PASSES, penalty: *penalty });
+        for first in (0..rows).step_by(STEP) {
+            let part = s![first..(first + STEP).min(rows), ..];
+            solver.solve_penalized(&mut u.slice_mut(part), &rhs.slice(part), &g.view(), *penalty);
+        }
+        (u, rhs)
+    }
 }
 
 /// Powers of two for the columns of V, with which no entry of the Gram matrix over- or underflows, and the penalty on the
 /// components of U divided by them. With a penalty all are the same.
-fn scales(v: &ArrayView2<'_, f64>, penalty: Penalty) -> (Vec<f64>, Penalty) {
+fn scales<T: Real>(v: &ArrayView2<'_, T>, penalty: Penalty) -> (Vec<f64>, Penalty) {
     let limit = f64::MAX.log2().floor() - 8.0;
     let inverse = |largest: f64| {
         if largest > 0.0 { (-largest.log2()).round().clamp(-limit, limit).exp2() } else { 1.0 }
     };
-    let largest = |column: ArrayView1<'_, f64>| column.iter().copied().fold(0.0, f64::max);
+    let largest = |column: ArrayView1<'_, T>| column.iter().fold(0.0, |most: f64, x| most.max(x.as_f64()));
     let each: Vec<f64> = v.columns().into_iter().map(largest).collect();
     if penalty.is_none() {
         return (each.into_iter().map(inverse).collect(), penalty);
@@ -129,6 +141,20 @@ mod tests {
             let scaled = Penalty { l1: penalty.l1 / c, l2: penalty.l2 / c / c };
             let other = project(&Block::Dense(x.clone().into()), &(&v / c).view(), scaled);
             assert_eq!(one, other / c);
+        }
+    }
+
+    /// Data in f32 are converted in parts, dense or sparse.
+    #[test]
+    fn rows_in_single_precision_have_the_solution_in_double() {
+        let mut cursor = Stream::new(7, Purpose::Probe, 0).at(0);
+        let v = Array2::from_shape_fn((90, 4), |_| cursor.uniform() as f32);
+        let x = Array2::from_shape_fn((2 * CONVERTED / 90 + 5, 90), |_| (cursor.uniform() as f32 - 0.4).max(0.0));
+        let double = Block::Dense(x.mapv(f64::from).into());
+        let expected = project(&double, &v.mapv(f64::from).view(), Penalty::NONE);
+        for block in [Block::Dense(x.clone().into()), Block::Dense(x.clone().into()).sparsified()] {
+            let found = project(&block, &v.view(), Penalty::NONE);
+            assert!(found.iter().zip(&expected).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-6));
         }
     }
 

@@ -6,10 +6,10 @@
 
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
+use super::Penalty;
 use super::bpp::Pivoting;
 use super::divergence::{FixedFactor, KlSweeps, column_sums};
-use super::project::{in_double, normal_equations};
-use super::{Penalty, project};
+use super::project::{NormalEquations, in_double};
 use crate::{Block, PerThread, Real, over_rows};
 
 /// Losses that are compared are at most this share of the cost of a component above their minima, or this share of the size of the row.
@@ -154,19 +154,18 @@ pub fn project_few<T: Real>(
         });
         return u;
     }
-    in_double(block, v, |block, v| {
-        let mut u = project(block, v, penalty);
-        let (scales, penalty, rhs, g) = normal_equations(block, v, penalty);
-        let scales = Array1::from(scales);
-        let mut solver = Pivoting::new(k);
+    let equations = NormalEquations::new(v, penalty, block.order());
+    let (g, penalty, scales) = (equations.gram.view(), equations.penalty, &equations.scales);
+    let mut solver = Pivoting::new(k);
+    in_double(block, k, |part| {
+        let (mut u, rhs) = equations.solve(part, &mut solver);
         for (i, mut u) in u.rows_mut().into_iter().enumerate() {
             let mut norm2 = 0.0;
-            block.for_each_nonzero(i, |_, m| norm2 += m * m);
-            let start = (&u / &scales).insert_axis(Axis(0));
-            let mut row =
-                Squares { g: g.view(), rhs: rhs.row(i).to_owned(), norm2, penalty, solver: &mut solver, u: start };
+            part.for_each_nonzero(i, |_, m| norm2 += m * m);
+            let (rhs, start) = (rhs.row(i).to_owned(), u.to_owned().insert_axis(Axis(0)));
+            let mut row = Squares { g, rhs, norm2, penalty, solver: &mut solver, u: start };
             select(&mut row, 0.5 * gain * norm2, norm2);
-            u.iter_mut().zip(row.solution()).zip(&scales).for_each(|((u, x), scale)| *u = x * scale);
+            u.iter_mut().zip(row.solution()).zip(scales).for_each(|((u, x), scale)| *u = x * scale);
         }
         u
     })
@@ -175,6 +174,7 @@ pub fn project_few<T: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nls::project;
     use crate::random::{Purpose, Stream};
 
     /// Rows of three of eight components, with noise, and the number that are found.
