@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2, Axis, azip, s};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use sprs::{CsMatI, TriMatI};
@@ -269,6 +269,43 @@ fn dense<T: Real>((rows, cols): (usize, usize), k: usize, turns: usize) {
         }],
     );
     print::<T>("dense X'U", &name, k, [Some(own), Some(theirs), None]);
+    let (u, v) = (random::<T>(rows, k, Order::RowMajor) + T::one(), random::<T>(cols, k, Order::RowMajor) + T::one());
+    let transposed = Block::Dense(x.clone().reversed_axes().into());
+    dense_kl("dense kl-mu of U", &name, turns, (&Block::Dense(x.clone().into()), &x.view()), (&u, &v));
+    dense_kl("dense kl-mu of V", &name, turns, (&transposed, &x.t()), (&v, &u));
+}
+
+/// A multiplicative update of U for dense data. Its reference computes the fits and the sums of ratios by BLAS, for some rows at a
+/// time.
+fn dense_kl<T: Real>(
+    kernel: &str,
+    name: &str,
+    turns: usize,
+    (block, x): (&Block<T>, &ArrayView2<'_, T>),
+    (u, v): (&Array2<T>, &Array2<T>),
+) {
+    let (k, mut sums) = (u.ncols(), vec![0.0; u.ncols()]);
+    column_sums(v.row_major(), &mut sums);
+    let fixed = FixedFactor { rows: v.row_major(), sums: &sums, gram: &[] };
+    let (mut update, mut own_u, mut other_u) = (KlMultiply::new(k), u.clone(), u.clone());
+    let (mut fits, mut ratios) = (Array2::<T>::zeros((64, v.nrows())), Array2::<T>::zeros((64, k)));
+    let [own, theirs] = best(
+        turns,
+        [&mut || update.update_rows((block, 0), fixed, own_u.row_major_mut(), &[], Penalty::NONE), &mut || {
+            for (x, mut u) in x.axis_chunks_iter(Axis(0), 64).zip(other_u.axis_chunks_iter_mut(Axis(0), 64)) {
+                let (mut fits, mut ratios) =
+                    (fits.slice_mut(s![..u.nrows(), ..]), ratios.slice_mut(s![..u.nrows(), ..]));
+                gemm(T::one(), &u.view(), &v.t(), T::zero(), &mut fits);
+                fits.zip_mut_with(&x, |fit, &x| *fit = x / *fit);
+                gemm(T::one(), &fits.view(), &v.view(), T::zero(), &mut ratios);
+                for (mut u, ratios) in u.rows_mut().into_iter().zip(ratios.rows()) {
+                    azip!((u in &mut u, ratio in &ratios, sum in &sums[..]) *u *= *ratio / T::from_f64(*sum));
+                }
+            }
+        }],
+    );
+    assert!((&own_u - &other_u).iter().all(|e| e.as_f64().abs() < 1e-3), "both compute the same");
+    print::<T>(kernel, name, k, [Some(own), Some(theirs), None]);
 }
 
 fn run<T: Real>(matrices: &[Named], k: usize, turns: usize, directory: &Path) {

@@ -219,12 +219,12 @@ macro_rules! lanes {
             }
             fn with_buffer<R>(f: impl FnOnce(&mut Vec<$t>) -> R) -> R {
                 thread_local! {
-                    static BUFFER: std::cell::Cell<Vec<$t>> = const { std::cell::Cell::new(Vec::new()) };
+                    static BUFFERS: std::cell::RefCell<Vec<Vec<$t>>> = const { std::cell::RefCell::new(Vec::new()) };
                 }
-                // Taken out and put back: a nested kernel allocates a buffer of its own.
-                let mut buffer = BUFFER.take();
+                // Taken out and put back: a nested kernel has a buffer of its own.
+                let mut buffer = BUFFERS.with_borrow_mut(|free| free.pop().unwrap_or_default());
                 let result = f(&mut buffer);
-                BUFFER.set(buffer);
+                BUFFERS.with_borrow_mut(|free| free.push(buffer));
                 result
             }
         }

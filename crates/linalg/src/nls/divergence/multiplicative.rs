@@ -1,13 +1,14 @@
 //! Multiplicative updates (Lee and Seung, Algorithms for Non-negative Matrix Factorization, NIPS 2000).
 
-use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
+use ndarray::{ArrayView2, ArrayViewMut2, ShapeBuilder, s};
 use pulp::{Simd, WithSimd};
 
 use super::{DivergenceUpdate, FixedFactor, Majorant, multiplied, update_each};
 use crate::memory::{CACHE_LINE, prefetch_line};
 use crate::nls::Penalty;
 use crate::simd::{dispatch_along, dispatch_fn, lanes, load, store, sums};
-use crate::{Block, Real, flops, gemm};
+use crate::tall_skinny::{RowSelection, aligned, mul, outer, tmul};
+use crate::{Block, Real, flops};
 
 /// Calls `held` with the number of vectors before the last one as a constant if a row of k numbers fits the registers,
 /// otherwise `any`.
@@ -23,8 +24,9 @@ macro_rules! with_held {
     };
 }
 
-/// Rows and columns of dense data that are updated together: their fits stay in the second-level cache.
-const TILE: (usize, usize) = (64, 256);
+/// Rows and columns of dense data that are updated together: their fits stay in the second-level cache, and whole register
+/// tiles of [`outer`] cover them.
+const TILE: (usize, usize) = (160, 400);
 
 /// x_l ← x_l (Σ_j m_j y_jl / f_j) / Σ_j y_jl; with penalties the root of a quadratic equation. The objective never
 /// increases.
@@ -121,40 +123,63 @@ impl KlMultiply {
         let ((rows, columns), k) = (m.dim(), y.sums.len());
         self.ratios.clear();
         self.ratios.resize(rows * k, 0.0);
-        // The axis along which the data, and so the fits, are contiguous.
-        let along = if m.strides()[1] == 1 { Axis(1) } else { Axis(0) };
+        let by_rows = m.strides()[1] == 1;
         T::with_buffer(|buffer| {
-            buffer.resize(rows * (TILE.1 + k), T::zero());
-            let (fits, sums) = buffer[..rows * (TILE.1 + k)].split_at_mut(rows * TILE.1);
+            let buffer = aligned(buffer, rows * (TILE.1 + 2 * k) + TILE.1 * k);
+            let (fits, buffer) = buffer.split_at_mut(rows * TILE.1);
+            let (sums, buffer) = buffer.split_at_mut(rows * k);
+            let (x_columns, y_columns) = buffer.split_at_mut(rows * k);
+            transpose(x, k, x_columns);
             for from in (0..columns).step_by(TILE.1) {
                 let tile = from..columns.min(from + TILE.1);
-                let shape = (rows, tile.len()).set_f(along == Axis(0));
-                let mut fit =
-                    ArrayViewMut2::from_shape(shape, &mut fits[..rows * tile.len()]).expect("room for a tile");
-                let y = ArrayView2::from_shape((tile.len(), k), &y.rows[tile.start * k..tile.end * k]);
-                let y = y.expect("k numbers for each column");
-                let of_rows = ArrayView2::from_shape((rows, k), &*x).expect("k numbers for each row");
-                gemm(T::one(), &of_rows, &y.t(), T::zero(), &mut fit);
+                let width = tile.len();
+                let y = &y.rows[tile.start * k..tile.end * k];
+                let y_columns = &mut y_columns[..y.len()];
+                transpose(y, k, y_columns);
+                let view = |rows, columns, at| ArrayView2::from_shape((rows, columns), at).expect("a factor");
+                let (x, y) = (view(rows, k, &*x), view(width, k, y));
+                let (x_columns, y_columns) = (view(k, rows, &*x_columns), view(k, width, &*y_columns));
+                let m = m.slice(s![.., tile]);
+                // Both in the order of the data.
+                let (m, shape, tall, wide) = if by_rows {
+                    (m, (rows, width), x, y_columns)
+                } else {
+                    (m.reversed_axes(), (width, rows), y, x_columns)
+                };
+                let mut fit = ArrayViewMut2::from_shape(shape, &mut fits[..rows * width]).expect("room for a tile");
+                outer(&tall, &wide, &mut fit);
                 dispatch_fn(
                     #[inline(always)]
                     || {
-                        let m = m.slice(s![.., tile.clone()]);
-                        for (mut fit, m) in fit.lanes_mut(along).into_iter().zip(m.lanes(along)) {
-                            match (fit.as_slice_mut(), m.as_slice()) {
-                                (Some(fit), Some(m)) => fit.iter_mut().zip(m).for_each(|(f, &m)| *f = ratio(m, *f)),
-                                _ => fit.iter_mut().zip(m).for_each(|(f, &m)| *f = ratio(m, *f)),
+                        for (mut fit, m) in fit.rows_mut().into_iter().zip(m.rows()) {
+                            if let (Some(fit), Some(m)) = (fit.as_slice_mut(), m.to_slice()) {
+                                fit.iter_mut().zip(m).for_each(|(f, &m)| *f = ratio(m, *f));
                             }
                         }
                     },
                 );
-                let mut sums = ArrayViewMut2::from_shape((rows, k), &mut *sums).expect("k numbers for each row");
-                gemm(T::one(), &fit.view(), &y, T::zero(), &mut sums);
-                self.ratios.iter_mut().zip(sums.iter()).for_each(|(ratio, sum)| *ratio += sum.as_f64());
+                let mut sums = ArrayViewMut2::from_shape((rows, k).f(), &mut *sums).expect("k numbers for each row");
+                let y = y_columns.reversed_axes();
+                if by_rows {
+                    mul(&fit.view(), &y, &mut sums);
+                } else {
+                    tmul(&fit.view(), RowSelection::All, &y, false, &mut sums);
+                }
+                let ratios = self.ratios.chunks_exact_mut(k).zip(sums.rows());
+                ratios.for_each(|(ratios, sums)| ratios.iter_mut().zip(sums).for_each(|(r, s)| *r += s.as_f64()));
             }
         });
         for (x, ratios) in x.chunks_exact_mut(k).zip(self.ratios.chunks_exact(k)) {
             step(x, ratios, y.sums, penalty);
         }
+    }
+}
+
+/// Transposes rows of k numbers.
+fn transpose<T: Real>(rows: &[T], k: usize, columns: &mut [T]) {
+    let count = rows.len() / k;
+    for (l, column) in columns.chunks_exact_mut(count).take(k).enumerate() {
+        column.iter_mut().zip(rows[l..].iter().step_by(k)).for_each(|(to, &from)| *to = from);
     }
 }
 
