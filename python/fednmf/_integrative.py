@@ -142,7 +142,9 @@ class IntegrativeNMF(BaseEstimator):
         with _run.kept_if_it_fails(self):
             self._check_parameters()
             batches = {name: _run.batch(matrix, (0, matrix.shape[0])) for name, matrix in self._given(X).items()}
-            if not hasattr(self, "components_"):
+            if hasattr(self, "components_"):
+                _run.same_components(self)
+            else:
                 self.n_iter_ = 0
             rhos = {name: float(self.forget_factor) ** (rows.shape[0] / self.batch_size) for name, rows in batches.items()}
             self._step(batches, rhos)

@@ -194,6 +194,8 @@ class MiniBatchNMF(NMF):
         loss = self._checked_loss()
         if hasattr(self, "components_") and self._state.loss != loss:
             raise ValueError(f"beta_loss={self.beta_loss!r}: earlier batches had another loss; begin again with a new model or fit")
+        if hasattr(self, "components_"):
+            _run.same_components(self)
         X = _run.given(self, X, reset=not hasattr(self, "components_"))
         X = _run.batch(X, (0, X.shape[0]))
         if not hasattr(self, "components_"):

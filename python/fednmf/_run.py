@@ -80,6 +80,13 @@ def count(name: str, value: Any) -> int:
     raise ValueError(f"{name}={value!r}: must be a whole number, at least 1")
 
 
+def same_components(model: Any) -> None:
+    """Refuses another number of components than that of earlier batches."""
+    wanted, has = model.n_components, len(model.components_)
+    if isinstance(wanted, numbers.Integral) and wanted != has:
+        raise ValueError(f"n_components={wanted!r}: earlier batches had {has}; begin again with a new model or fit")
+
+
 def counts(name: str, values: Any) -> list[int]:
     """Such numbers, each once and in order."""
     if not isinstance(values, Iterable):

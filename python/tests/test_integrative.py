@@ -45,6 +45,12 @@ def test_the_objective_is_that_of_full_passes(donors, own_penalty):
         assert model.n_iter_ < 200
 
 
+def test_another_number_of_components_is_refused_after_a_batch(donors):
+    model = IntegrativeNMF(3, random_state=0).partial_fit(donors)
+    with pytest.raises(ValueError, match="earlier batches had 3"):
+        model.set_params(n_components=5).partial_fit(donors)
+
+
 def test_one_step_is_that_of_a_naive_implementation(donors):
     penalty, sets = 2.0, {name: X[:40] for name, X in donors.items()}
     model = IntegrativeNMF(3, own_penalty=penalty, batch_size=50, forget_factor=0.5, random_state=0)

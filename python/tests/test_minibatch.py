@@ -226,6 +226,8 @@ def test_what_is_wrong_is_refused(digits, tmp_path):
         MiniBatchNMF(3).partial_fit(digits).partial_fit(digits[:, :5])
     with pytest.raises(ValueError, match="earlier batches had another loss"):
         MiniBatchNMF(3).partial_fit(digits).set_params(beta_loss="kullback-leibler").partial_fit(digits)
+    with pytest.raises(ValueError, match="earlier batches had 3"):
+        MiniBatchNMF(3).partial_fit(digits).set_params(n_components=5).partial_fit(digits)
     with pytest.raises(ValueError, match="MiniBatchNMF takes"):
         NMF(3).fit(iter([digits]))
     anndata = pytest.importorskip("anndata")

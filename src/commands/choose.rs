@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::{print, print_line};
 use fednmf_base::unfinished::Access;
+use fednmf_base::units::precise;
 use fednmf_comm::Communicator;
 use fednmf_data::state::Piece;
 use fednmf_driver::model_selection::{Choice, Errors, Matched, Point, Spectra, Stability, choose as choose_k, point};
@@ -400,7 +401,7 @@ fn text(
             "{:>6}  {:>4}  {:>12}  {:>10}  {:>10}  {:>10}",
             p.k,
             p.runs,
-            error.map_or_else(|| "-".to_string(), |x| format!("{x:.6}")),
+            error.map_or_else(|| "-".to_string(), precise),
             stable(|s| s.mean),
             stable(|s| s.least),
             stable(|s| s.cosine)

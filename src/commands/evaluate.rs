@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
-use fednmf_base::units::parse_bytes;
+use fednmf_base::units::{parse_bytes, precise};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Panels;
 use fednmf_driver::missing::HELD_OUT;
@@ -272,7 +272,7 @@ fn text(
     let leading = beside.or_else(|| Some(provenance.method?.measure)).unwrap_or(Measure::RelativeError);
     let mut shown: Vec<String> =
         leading.leading(value).iter().map(|(m, x)| m.with_value(*x, provenance.beta)).collect();
-    shown.extend(value("rmse").map(|x| format!("RMSE {x:.6} on the observed entries")));
+    shown.extend(value("rmse").map(|x| format!("RMSE {} on the observed entries", precise(x))));
     let note = if note.is_empty() { note } else { format!("; {note}") };
     let of_party = party.map_or_else(String::new, |party| format!("party {party}: "));
     format!("{} ({of_party}{m} x {n}, k = {k}{note})\n", shown.join(", "))

@@ -81,10 +81,15 @@ impl StoredFactors {
         self.run.own_parts().then(|| OwnParts::read(&self.stored, u, v)).transpose()
     }
 
-    /// Chooses the columns of the run in a file of one party, if the run took those that the files of all parties have.
+    /// Chooses the columns of the run in a file of one party, if the run took those that the files of all parties have, and
+    /// the items of transactions.
     pub fn choose_columns(&self, spec: &mut InputSpec) {
         if self.run.common_columns && !spec.by_party() {
             spec.use_columns(&self.stored.names().columns.unwrap_or_default());
+        }
+        if !spec.transpose {
+            // Transactions need not have every item.
+            spec.items = self.stored.names().columns.as_deref().and_then(names::items);
         }
     }
 
@@ -393,6 +398,13 @@ impl<'a> OpenedInput<'a> {
             () if v.0 == m => {
                 format!(
                     "; V fits the transposed one: 'fednmf project{other}' computes U for other rows than those of the run"
+                )
+            }
+            () if self.spec.table.format == TableFormat::Triples && u.0 == m && v.0 > n => {
+                format!(
+                    "; {} of their columns have no entry in the file, and a file of triples has only columns with one: \
+                     'fednmf project' takes them as zeros, and prints the error",
+                    v.0 - n
                 )
             }
             () if self.spec.table.format == TableFormat::Triples => {

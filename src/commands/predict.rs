@@ -13,7 +13,7 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
-use fednmf_base::units::counted;
+use fednmf_base::units::{counted, precise};
 use fednmf_base::warning::{note, warn};
 use fednmf_comm::Communicator;
 use fednmf_driver::progress::Progress;
@@ -150,13 +150,13 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
         );
     }
     if observed > 0 {
-        let rmse = (squares / observed as f64).sqrt();
+        let rmse = precise((squares / observed as f64).sqrt());
         let values = counted(observed, "observed value", "observed values");
         note(&match factors.run.is_binarized() {
             true => format!(
-                "RMSE {rmse:.6} to {values}, of which those from the run's threshold on are 1 and others 0 (--binarize)"
+                "RMSE {rmse} to {values}, of which those from the run's threshold on are 1 and others 0 (--binarize)"
             ),
-            false => format!("RMSE {rmse:.6} to {values}"),
+            false => format!("RMSE {rmse} to {values}"),
         });
     }
     Ok(EXIT_DONE)

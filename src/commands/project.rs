@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
 use fednmf_base::unfinished::Access;
-use fednmf_base::units::{counted, parse_bytes};
+use fednmf_base::units::{counted, parse_bytes, precise};
 use fednmf_comm::Communicator;
 use fednmf_data::Panels;
 use fednmf_data::state::Piece;
@@ -302,7 +302,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
                 divergence.map_or_else(String::new, |(measure, x)| format!("{}, ", measure.with_value(x, run.beta)));
             let used = common
                 .map_or_else(String::new, |common| format!(", of whose columns {} are used", n - common.ignored()));
-            print_line(&format!("{divergence}relative error {error:.6} ({m} x {n}{used}, k = {k}). {output}"))?;
+            print_line(&format!("{divergence}relative error {} ({m} x {n}{used}, k = {k}). {output}", precise(error)))?;
         }
     }
     Ok(EXIT_DONE)

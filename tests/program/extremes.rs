@@ -30,6 +30,56 @@ fn write_dense(path: &Path, m: &Array2<f64>) {
     std::fs::write(path, head + &entries).unwrap();
 }
 
+/// No command prints a small number as 0.
+#[test]
+fn small_numbers_are_printed_with_their_digits() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let m = Array2::from_shape_fn((20, 6), |(i, j)| 1e-8 * (1.0 + ((7 * i + 3 * j * j) % 11) as f64));
+    write_dense(&at("m.mtx"), &m);
+    let mut told = Vec::new();
+    for (name, options) in
+        [("s.h5", "--holdout 0.1"), ("b.h5", "--loss 1.5"), ("p.h5", "--alpha-u 1e-12"), ("k.h5", "--loss kl")]
+    {
+        fednmf(0, &format!("-k 2 -q {options} --input")).arg(at("m.mtx")).arg("-o").arg(at(name)).ok();
+        told.push(fednmf(0, "evaluate").arg(at(name)).arg("--input").arg(at("m.mtx")).run());
+        let projected = format!("projected-{name}");
+        told.push(
+            fednmf(0, "project").arg(at(name)).arg("--input").arg(at("m.mtx")).arg("-o").arg(at(&projected)).run(),
+        );
+    }
+    std::fs::write(at("pairs.csv"), "0,1,3e-8\n2,3,4e-8\n").unwrap();
+    told.push(fednmf(0, "predict").arg(at("s.h5")).arg(at("pairs.csv")).run());
+    told.push(fednmf(0, "sweep --k 1..3 --runs 2 --input").arg(at("m.mtx")).arg("--output").arg(at("sweep")).run());
+    for output in told {
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let mut words = output.stdout.split_whitespace().chain(output.stderr.split_whitespace());
+        assert!(
+            words.all(|word| !word.starts_with("0.0") || word.parse() != Ok(0.0)),
+            "{}{}",
+            output.stdout,
+            output.stderr
+        );
+    }
+}
+
+/// Squares of the entries underflow, but the norm does not.
+#[test]
+fn inspect_knows_the_norm_of_tiny_entries() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("m.mtx");
+    for scale in [1e-320, 1e-200, 1e-162, 1e-150, 1.0] {
+        let m = Array2::from_shape_fn((20, 6), |(i, j)| scale * ((7 * i + 3 * j * j) % 11) as f64);
+        write_dense(&path, &m);
+        let expected = scale * (m.mapv(|x| (x / scale).powi(2)).sum()).sqrt();
+        for ranks in [0, 2] {
+            let told = fednmf(ranks, "inspect --json").arg(&path).run();
+            let found = number(&serde_json::from_str(&told.stdout).unwrap(), "norm");
+            assert!((found / expected - 1.0).abs() < 1e-3, "{scale}: {found} {expected}");
+        }
+    }
+}
+
 /// Rows of one or two nonzeros make updates of tiny numbers.
 #[test]
 fn multiplicative_updates_of_very_sparse_data_never_rise() {

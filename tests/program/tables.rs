@@ -167,6 +167,18 @@ fn repeated_triples_are_refused_or_combined_as_requested() {
     }
     let inspected = fednmf(0, "inspect --json --format triples").arg(&path).run();
     assert_eq!(serde_json::from_str::<Value>(&inspected.stdout).expect("JSON")["duplicates"], 2);
+    // A value of 0 counts, and one that is missing does not.
+    std::fs::write(&path, "user,item,rating\nu,a,0\nu,a,4\nu,b,2\nv,a,1\nv,b,NA\nv,b,3\n").unwrap();
+    for ranks in [0, 2] {
+        fednmf(ranks, "--algo hals -k 1 --format triples --missing nan --input")
+            .arg(&path)
+            .refused(&["2 of the triples"]);
+        for (how, sum) in [("mean", 8.0), ("sum", 7.0)] {
+            let told = fednmf(ranks, &format!("inspect --json --format triples --repeated {how}")).arg(&path).run();
+            let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
+            assert_eq!((&told["sum"], &told["duplicates"]), (&sum.into(), &2.into()), "{how}");
+        }
+    }
 }
 
 #[test]

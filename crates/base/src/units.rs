@@ -32,6 +32,11 @@ pub fn short(x: f64) -> String {
     }
 }
 
+/// A number with six decimals, or seven significant digits where these are few or many: `0.324700`, `3.303880e-9`.
+pub fn precise(x: f64) -> String {
+    if x == 0.0 || (1e-3..1e15).contains(&x.abs()) { format!("{x:.6}") } else { format!("{x:.6e}") }
+}
+
 /// A count with its noun: `1 rank`, `2 ranks`.
 pub fn counted(n: usize, one: &str, many: &str) -> String {
     format!("{} {}", thousands(n), if n == 1 { one } else { many })
@@ -116,6 +121,19 @@ mod tests {
             (counted(1, "rank", "ranks"), counted(0, "party", "parties")),
             ("1 rank".into(), "0 parties".into())
         );
+    }
+
+    #[test]
+    fn numbers_keep_their_digits() {
+        for (x, text) in [
+            (0.0, "0.000000"),
+            (0.3247, "0.324700"),
+            (-2.5, "-2.500000"),
+            (3.30388e-9, "3.303880e-9"),
+            (1e300, "1.000000e300"),
+        ] {
+            assert_eq!(precise(x), text);
+        }
     }
 
     #[test]

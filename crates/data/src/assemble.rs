@@ -231,7 +231,18 @@ fn moved<E: Copy + Default>(rows: &[u32], indptr: &[usize], items: Vec<E>) -> Ve
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Combine {
     Sum,
+    /// That of the known ones.
     Mean,
+}
+
+impl Combine {
+    fn value(self, all: impl Iterator<Item = f64> + Clone) -> f64 {
+        let known = all.clone().filter(|x| !x.is_nan());
+        match self {
+            Combine::Sum => all.sum(),
+            Combine::Mean => known.clone().sum::<f64>() / known.count() as f64,
+        }
+    }
 }
 
 /// Sorts each row by column and combines duplicates, in ascending order so that the result does not depend on the order of
@@ -255,9 +266,7 @@ pub fn sort_rows<T: Real>(indptr: &mut [usize], cols: &mut Vec<i32>, values: &mu
             row.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.as_f64().total_cmp(&b.1.as_f64())));
             for same in row.chunk_by(|a, b| a.0 == b.0) {
                 cols[to] = same[0].0;
-                let sum: f64 = same.iter().map(|e| e.1.as_f64()).sum();
-                let divisor = if combine == Combine::Mean { same.len() as f64 } else { 1.0 };
-                values[to] = rounded(sum / divisor);
+                values[to] = rounded(combine.value(same.iter().map(|e| e.1.as_f64())));
                 to += 1;
             }
         }

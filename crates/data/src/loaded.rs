@@ -135,7 +135,7 @@ pub fn check_largest<T: Real>(largest: f64) -> Result<f64> {
     match largest {
         _ if largest <= 0.0 => Err(Error::input("--scale max: the matrix has no positive entry to divide by")),
         _ if T::NAME != f64::NAME && largest < least => Err(Error::input(format!(
-            "--scale max: the largest entry is {largest:e}, and entries so small lose digits in {}; use --precision f64",
+            "--scale max: the largest entry is smaller than {least:.0e}, and entries so small lose digits in {}; use --precision f64 with it",
             T::NAME
         ))),
         _ => Ok(largest),

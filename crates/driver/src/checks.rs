@@ -217,10 +217,9 @@ pub fn check_size(precision: Precision, statistics: &Statistics) -> Result<()> {
     let single = matches!(precision, Precision::F32 | Precision::Mixed);
     if single && !(SQUARES_IN_F32.contains(&square)) {
         return Err(Error::input(format!(
-            "--precision {}: the entries are of the order of {:.0e} or beyond, and f32 cannot multiply such numbers; scale the data \
-             (--scale max), or use --precision f64",
+            "--precision {}: f32 cannot multiply numbers as {} as most entries; use --precision f64, or scale the data (--scale max)",
             precision.name(),
-            square.sqrt()
+            if square < 1.0 { "small" } else { "large" }
         )));
     }
     Ok(())

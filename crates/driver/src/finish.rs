@@ -9,6 +9,7 @@ use fednmf_base::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result, Sh
 use fednmf_base::stdout::print;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
+use fednmf_base::units::short;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, LARGEST, MessageTag, Payload, end_without_lost_ranks, watchdog};
 use fednmf_data::messages::{CHECKPOINT, OUTPUT};
@@ -276,9 +277,10 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
         && last > 1.01 * best
     {
         all.push(format!(
-            "overfitting: the {} rose from {best:.4} to {last:.4}; stop earlier (--tol 1e-3), or use fewer components than \
-             -k {}",
+            "overfitting: the {} rose from {} to {}; stop earlier (--tol 1e-3), or use fewer components than -k {}",
             leading.label(),
+            short(best),
+            short(last),
             run.planned.spec.k
         ));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fednmf_base::error::SharedResult;
 use fednmf_comm::Communicator;
-use fednmf_data::messages::COUNTS;
+use fednmf_data::messages::{COUNTS, STATISTICS};
 use fednmf_data::{Labels, Panels, Stack};
 use fednmf_files::features::{self, FeatureType};
 use fednmf_files::{Input, InputSpec, Repeated, Source, TableFormat, open};
@@ -74,6 +74,9 @@ fn open_either_way(spec: InputSpec, comm: &Communicator) -> SharedResult<(Input,
     }
 }
 
+/// The sum of squares below which some squares may have lost digits.
+const SMALL_SQUARES: f64 = f64::MIN_POSITIVE / f64::EPSILON;
+
 /// Reads the whole input in double precision, each rank a block of rows, which is read in panels if memory does not hold it, and
 /// describes it. Negative entries are accepted. Errors quote the text of a single file, but not of parties' files.
 ///
@@ -106,6 +109,11 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
     // The number of nonzero and of missing entries in each column; below, in each row.
     let mut cols = [vec![0u64; n], vec![0u64; n]];
     let (mut rows, mut fractions) = ([0u64; 2], [0u64]);
+    let statistics = loaded.statistics;
+    // The squares of tiny entries underflow: they are summed in units of the largest.
+    let unit =
+        (statistics.norm2 < SMALL_SQUARES).then(|| statistics.max.max(-statistics.min)).filter(|unit| *unit > 0.0);
+    let mut squares = [0.0];
     let mut close_row = |[nonzeros, missing]: [usize; 2]| {
         rows[0] += u64::from(nonzeros == 0 && missing < n);
         rows[1] += u64::from(missing == n);
@@ -118,6 +126,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
                 fractions[0] += u64::from(v.fract() != 0.0 && which == 0);
                 row[which] += 1;
                 cols[which][j] += 1;
+                squares[0] += unit.map_or(0.0, |unit| if which == 0 { (v / unit).powi(2) } else { 0.0 });
             }
             close_row(row);
         };
@@ -132,10 +141,10 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
     cols.iter_mut().for_each(|counts| comm.sum(COUNTS, counts));
     comm.sum(COUNTS, &mut rows);
     comm.sum(COUNTS, &mut fractions);
+    comm.sum(STATISTICS, &mut squares);
     let [nonzeros, missing] = &cols;
     let columns =
         |f: &dyn Fn(u64, u64) -> bool| nonzeros.iter().zip(missing).filter(|(a, b)| f(**a, **b)).count() as u64;
-    let statistics = loaded.statistics;
     Ok(Summary {
         rows: m,
         cols: n,
@@ -156,7 +165,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         max: statistics.max,
         whole_numbers: fractions[0] == 0,
         sum: statistics.sum,
-        norm: statistics.norm2.sqrt(),
+        norm: unit.map_or(statistics.norm2.sqrt(), |unit| unit * squares[0].sqrt()),
         zero_rows: rows[0],
         zero_cols: columns(&|nonzeros, missing| nonzeros == 0 && missing < m as u64),
         missing_rows: rows[1],

@@ -82,8 +82,16 @@ impl Input {
         }
         let policy = self.spec.entry_policy();
         let combine = if self.spec.table.repeated == Repeated::Mean { Combine::Mean } else { Combine::Sum };
-        let request =
-            Request { comm, header: &self.header, layout, choose, transpose: self.spec.transpose, policy, combine };
+        let request = Request {
+            comm,
+            header: &self.header,
+            layout,
+            choose,
+            transpose: self.spec.transpose,
+            policy,
+            combine,
+            counts_zeros: self.spec.table.format == TableFormat::Triples,
+        };
         let local = match &self.origin {
             Origin::Synthetic(spec) => synthesize(spec, &request, progress),
             Origin::Files { files, by_position } => files::read((files, *by_position), &request, progress),

@@ -2,6 +2,7 @@
 
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2};
 
+use fednmf_base::units::precise;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_linalg::nls::divergence::{divergence_of, dot};
 use fednmf_linalg::simd::dispatch_fn;
@@ -72,10 +73,10 @@ impl Measure {
         }
     }
 
-    /// The name and a value of six digits.
+    /// The name and a value ([`precise`]).
     pub fn with_value(self, value: f64, beta: Option<f64>) -> String {
         let label = self.label_with(beta);
-        if value.is_infinite() { format!("infinite {label}") } else { format!("{label} {value:.6}") }
+        if value.is_infinite() { format!("infinite {label}") } else { format!("{label} {}", precise(value)) }
     }
 
     /// The measure as a loss, which is 0 for a perfect fit and which `--tol` watches: 1 − F1, otherwise the value itself.

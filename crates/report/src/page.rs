@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use ndarray::Array2;
 use serde_json::Value;
 
-use fednmf_base::units::{bytes, counted, short, thousands};
+use fednmf_base::units::{bytes, counted, precise, short, thousands};
 use fednmf_files::output::own_text;
 use fednmf_methods::description::Description;
 use fednmf_methods::metrics;
@@ -306,10 +306,7 @@ fn comparison(body: &mut String, histories: &[History]) {
     let mut columns = vec![("run", column(&|history| history.name.clone()))];
     columns.extend(differ);
     for measure in measures {
-        columns.push((
-            measure.label(),
-            column(&|history| value(history, measure).map_or("-".into(), |x| format!("{x:.6}"))),
-        ));
+        columns.push((measure.label(), column(&|history| value(history, measure).map_or("-".into(), precise))));
     }
     columns.push(("iterations", column(&|history| count(last(history), "iter"))));
     columns.push(("seconds", column(&|history| text(&last(history)["seconds"]))));
@@ -422,7 +419,7 @@ fn fit(body: &mut String, histories: &[History]) {
     if let [history] = histories {
         let measures = leading.leading(|key| history.evaluations.iter().rev().find_map(|event| finite(event, key)));
         let measures: Vec<String> =
-            measures.into_iter().map(|(measure, x)| format!("{} {x:.6}", label(measure, history))).collect();
+            measures.into_iter().map(|(measure, x)| format!("{} {}", label(measure, history), precise(x))).collect();
         paragraph(body, &format!("At the end: {}.", measures.join(", ")));
     }
     if leading != Measure::RelativeError {

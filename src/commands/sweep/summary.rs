@@ -11,7 +11,7 @@ use fednmf_base::printable::printable;
 use fednmf_base::stdout::{print, print_line};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
-use fednmf_base::units::counted;
+use fednmf_base::units::{counted, precise};
 use fednmf_data::Resample;
 use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, Stability, SweepMissing};
 use fednmf_driver::spec::Scale;
@@ -241,7 +241,7 @@ impl Summary<'_> {
     fn text(&self) -> String {
         let mut out = String::new();
         let divergence = self.points.iter().any(|p| p.divergence.is_some());
-        let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.6}"));
+        let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), precise);
         // The divergence is a sum over the observed entries, and that of held-out ones a mean.
         let held = if divergence { "held out/entry" } else { "held out" };
         let _ = write!(out, "{:>6}  {:>12}", "k", "rmse");

@@ -269,15 +269,19 @@ impl PartySum {
                 assert_eq!(values.len(), sum.out.len(), "length of a term");
                 for (x, word) in values.iter().zip(&mut words) {
                     *word = fixed.encode(x.as_f64()).ok_or_else(|| {
+                        let share = format!("party {}: its share of '{}'", first + place, sum.tag.kind);
+                        if !x.as_f64().is_finite() {
+                            return Error::failed(format!(
+                                "{share} is not finite, as where a sum that the data need was rounded to 0 in the fixed point of \
+                                 --secure-sum; try a --headroom of less than {headroom} bits, and columns of similar size"
+                            ));
+                        }
                         let more = match headroom as usize {
                             MOST_HEADROOM => String::new(),
                             bits => format!(", or a --headroom of more than {bits} bits (at most {MOST_HEADROOM})"),
                         };
                         Error::failed(format!(
-                            "party {}: its share of '{}' has an entry above what the fixed point of --secure-sum carries, \
-                             {:e}; try --scale max{more}",
-                            first + place,
-                            sum.tag.kind,
+                            "{share} has an entry above what the fixed point of --secure-sum carries, {:e}; try --scale max{more}",
                             fixed.limit()
                         ))
                     })?;

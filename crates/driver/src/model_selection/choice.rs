@@ -1,5 +1,6 @@
 //! The choice of the number of components, from the error on held-out entries and the stability of the components.
 
+use fednmf_base::units::precise;
 use fednmf_methods::metrics::Measure;
 
 use super::stability::Stability;
@@ -340,19 +341,27 @@ fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
         if paired { standard_error(&differences) } else { unpaired }
     };
     let measure = best.heldout_measure().label();
-    let mut reasons = vec![format!("the {measure} is least at k = {}: {least:.6}", best.k)];
+    let mut reasons = vec![format!("the {measure} is least at k = {}: {}", best.k, precise(least))];
     let equal = EQUAL * (known[0].1 - least);
     let (simplest, error, _) =
         known.iter().copied().filter(|p| p.1 <= least + deviation(p.0).max(equal)).min_by_key(|p| p.0.k)?;
     if simplest.k != best.k {
         let deviation = deviation(simplest);
         let how = if error <= least + deviation {
-            format!("within one standard error of the difference ({error:.6} <= {least:.6} + {deviation:.6})")
+            format!(
+                "within one standard error of the difference ({} <= {} + {})",
+                precise(error),
+                precise(least),
+                precise(deviation)
+            )
         } else {
             format!(
-                "within {:.0} % of its fall from k = {} ({error:.6} <= {least:.6} + {equal:.6})",
+                "within {:.0} % of its fall from k = {} ({} <= {} + {})",
                 100.0 * EQUAL,
-                known[0].0.k
+                known[0].0.k,
+                precise(error),
+                precise(least),
+                precise(equal)
             )
         };
         reasons.push(format!("k = {} is the smallest {how}", simplest.k));
@@ -364,9 +373,9 @@ fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
         if let Some(other) = near.max_by_key(|p| p.0.k) {
             chosen = other.0;
             reasons.push(format!(
-                "k = {} is nearly as good ({:.6}), and {}",
+                "k = {} is nearly as good ({}), and {}",
                 chosen.k,
-                other.1,
+                precise(other.1),
                 chosen.describe("its")
             ));
         }

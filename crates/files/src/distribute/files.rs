@@ -101,7 +101,10 @@ pub fn read<T: Real>(
         let done = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
         let built = exchange.run(route, &mut entries, last, &mut |x| progress(done(x)));
         let (built, more) = comm.agree_on_error(built)?;
-        blocks.extend(built);
+        match request.counts_zeros {
+            true => blocks.extend(built.into_iter().map(LocalBlock::without_zeros)),
+            false => blocks.extend(built),
+        }
         if pass == 0 {
             counts[0] += more;
         }
@@ -249,9 +252,8 @@ fn read_entries<T: Real>(
                     _ => return Ok(()),
                 },
             };
-            if value == 0.0 {
-                zeros += u64::from(stores_zeros);
-            } else {
+            zeros += u64::from(stores_zeros && value == 0.0);
+            if value != 0.0 || request.counts_zeros {
                 let checked = request.policy.check::<T>(value);
                 let value = checked.map_err(|why| format!("the entry in {} {why}", position(i, j)))?;
                 let (i, j) = if request.transpose { (j, i) } else { (i, j) };

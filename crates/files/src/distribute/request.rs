@@ -21,6 +21,8 @@ pub struct Request<'a> {
     pub policy: EntryPolicy,
     /// The value of a position that several entries have.
     pub combine: Combine,
+    /// Whether an entry of 0 is one of them.
+    pub counts_zeros: bool,
 }
 
 impl Request<'_> {

@@ -135,9 +135,13 @@ impl MatrixFile {
         self.header().map(|header| header.labels)
     }
 
-    /// A note for the user on inferred properties of a text table.
+    /// A note for the user on inferred properties of a table.
     pub fn note(&self) -> Option<&str> {
-        self.header().and_then(|header| header.note.as_deref()).or(self.selection_note.as_deref())
+        let inferred = match &self.encoding {
+            Encoding::Parquet(parquet) => parquet.note.as_deref(),
+            _ => self.header().and_then(|header| header.note.as_deref()),
+        };
+        inferred.or(self.selection_note.as_deref())
     }
 
     /// Restricts the file to the chosen features of single-cell data and the columns that all parties have.

@@ -111,7 +111,7 @@ impl LabelDetection {
     }
 
     /// A note for the user on labels that were inferred; `first` is the first line, `row` the first line below the header.
-    fn note(&self, first: &[&[u8]], row: &[&[u8]]) -> Option<String> {
+    pub fn note(&self, first: &[&[u8]], row: &[&[u8]]) -> Option<String> {
         let is_inferred = |requested: Presence, found: Found| requested == Presence::Auto && found == Found::Yes;
         let has_header = is_inferred(self.options.header, self.header);
         let has_index = is_inferred(self.options.index_col, self.index);

@@ -153,7 +153,7 @@ pub fn index(x: f64) -> u32 {
 }
 
 /// Decodes an IEEE half-precision number.
-fn half(bits: u16) -> f64 {
+pub fn half(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     let size = match exponent {
         0 => libm::ldexp(fraction, -24),

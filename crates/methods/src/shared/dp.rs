@@ -6,6 +6,7 @@ use rand::Rng;
 use serde_json::Value;
 
 use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_base::units::{precise, short};
 use fednmf_comm::party_sum::{PartySum, masked};
 use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, SavedState, State};
@@ -288,9 +289,9 @@ pub fn plan(args: &DpParams, masked: bool, messages: Messages, parties: usize) -
             };
             Error::input(format!(
                 "--dp: this method does not bound what its parties send, so say how far a release may move with --clip X; what \
-                 they share has a {norm} of about {size:.2} at the start, and a hundredth of it is a sensible first value: --clip \
-                 {:.2}",
-                size / 100.0
+                 they share has a {norm} of about {} at the start, and a hundredth of it is a sensible first value: --clip {}",
+                short(size),
+                short(size / 100.0)
             ))
         })?,
     };
@@ -365,7 +366,7 @@ pub fn lines(table: &Value) -> String {
     let Some(table) = table.as_object() else { return String::new() };
     let text = |name: &str| match &table[name] {
         Value::String(text) => text.clone(),
-        Value::Number(x) => x.as_f64().map_or_else(|| x.to_string(), |x| format!("{x:.6}")),
+        Value::Number(x) => x.as_f64().map_or_else(|| x.to_string(), precise),
         other => other.to_string(),
     };
     let count = |name: &str| table[name].as_u64().map_or_else(|| "any number".into(), |c| c.to_string());

@@ -24,6 +24,7 @@ use crate::formats::io::{InputFile, open};
 use crate::formats::like_triples;
 use crate::formats::limits::check_shape;
 use crate::formats::options::{Names, Presence, TableOptions};
+use crate::formats::raw::half;
 use crate::formats::reader::DenseReader;
 use crate::formats::refusal::Refusal;
 
@@ -61,6 +62,7 @@ fn kind(column: &ColumnDescriptor) -> Kind {
             | Converted::TIMESTAMP_MICROS
             | Converted::INTERVAL,
         ) => return Kind::Other("dates or times"),
+        (Some(LogicalType::Float16), _) => return Kind::Numbers(Values::Single),
         _ => {}
     }
     match column.physical_type() {
@@ -137,7 +139,8 @@ pub fn header(file: &InputFile, options: TableOptions) -> Result<(Parquet, (usiz
         return Err(file.error(format!("promises {rows} rows, and its row groups have another number")));
     }
     let schema = meta.schema_descr();
-    let (mut columns, index) = ((0..schema.num_columns()).collect::<Vec<_>>(), index(file, &reader, options)?);
+    let (index, note) = index(file, &reader, options)?;
+    let mut columns = (0..schema.num_columns()).collect::<Vec<_>>();
     columns.retain(|column| Some(*column) != index);
     if let Some(j) = index {
         let column = schema.column(j);
@@ -179,11 +182,15 @@ pub fn header(file: &InputFile, options: TableOptions) -> Result<(Parquet, (usiz
     }
     let shape = (rows, columns.len());
     check_shape(shape.0, shape.1, None).map_err(|what| file.error(what))?;
-    Ok((Parquet { columns, index }, shape, values))
+    Ok((Parquet { columns, index, note }, shape, values))
 }
 
-/// The column with the names of the rows.
-fn index(file: &InputFile, reader: &SerializedFileReader<File>, options: TableOptions) -> Result<Option<usize>> {
+/// The column with the names of the rows, and a note if it was found by the rule for tables in text.
+fn index(
+    file: &InputFile,
+    reader: &SerializedFileReader<File>,
+    options: TableOptions,
+) -> Result<(Option<usize>, Option<String>)> {
     let schema = reader.metadata().file_metadata().schema_descr();
     let noted = noted_by_pandas(reader).filter(|_| options.index_col != Presence::No);
     let titles = noted.as_ref().map(index_columns).unwrap_or_default();
@@ -192,10 +199,11 @@ fn index(file: &InputFile, reader: &SerializedFileReader<File>, options: TableOp
     }
     if let Some(title) = titles.first() {
         let at = |&j: &usize| schema.column(j).path().parts().len() == 1 && schema.column(j).name() == title;
-        return (0..schema.num_columns()).find(at).map(Some).ok_or_else(|| file.error("has no column for its index"));
+        let found = (0..schema.num_columns()).find(at);
+        return found.map(|j| (Some(j), None)).ok_or_else(|| file.error("has no column for its index"));
     }
     if schema.num_columns() < 2 || !matches!(kind(&schema.column(0)), Kind::Numbers(_) | Kind::Text) {
-        return Ok(None);
+        return Ok((None, None));
     }
     // The rule for tables in text, on the first rows as text.
     let looked_at = schema.num_columns().min(FIRST_COLUMNS);
@@ -226,7 +234,11 @@ fn index(file: &InputFile, reader: &SerializedFileReader<File>, options: TableOp
     if let Some(why) = found.ambiguity() {
         return Err(file.error(why));
     }
-    Ok(found.labels.index_col.then_some(0))
+    let first_row = fields.get(1).map_or(&[][..], Vec::as_slice);
+    Ok(match found.labels.index_col {
+        true => (Some(0), found.note(&fields[0], first_row)),
+        false => (None, None),
+    })
 }
 
 /// The titles of the columns of the matrix, and the names of the rows.
@@ -234,7 +246,7 @@ fn index(file: &InputFile, reader: &SerializedFileReader<File>, options: TableOp
 /// # Errors
 /// As [`header`].
 pub fn names(file: &InputFile, options: TableOptions) -> Result<Names> {
-    let (Parquet { columns, index }, (rows, _), _) = header(file, options)?;
+    let (Parquet { columns, index, .. }, (rows, _), _) = header(file, options)?;
     let reader = reader(file)?;
     let schema = reader.metadata().file_metadata().schema_descr();
     let titles = columns.iter().map(|&j| schema.column(j).name().to_string()).collect();
@@ -358,6 +370,10 @@ impl Column {
             ColumnReader::DoubleColumnReader(values) => {
                 each(values, count, nullable, &mut |x| to(x.map_or(f64::NAN, |&x| x)))
             }
+            ColumnReader::FixedLenByteArrayColumnReader(values) => each(values, count, nullable, &mut |x| {
+                let bits = x.and_then(|x| x.data().try_into().ok()).map(u16::from_le_bytes);
+                to(bits.map_or(f64::NAN, half));
+            }),
             _ => Err(ParquetError::General("a column has no numbers".into())),
         }
     }
@@ -493,7 +509,9 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use parquet::data_type::{BoolType, ByteArrayType, DoubleType, Int32Type, Int64Type};
+    use parquet::data_type::{
+        BoolType, ByteArray, ByteArrayType, DoubleType, FixedLenByteArrayType, Int32Type, Int64Type,
+    };
     use parquet::file::metadata::KeyValue;
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -550,6 +568,31 @@ mod tests {
             2 => f64::from(u8::from(i % 2 == 1)),
             _ => i as f64,
         }
+    }
+
+    #[test]
+    fn half_precision_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.parquet");
+        let schema = "message schema { required int64 id; required fixed_len_byte_array(2) x (FLOAT16); }";
+        let (schema, out) = (Arc::new(parse_message_type(schema).unwrap()), File::create(&path).unwrap());
+        let mut writer = SerializedFileWriter::new(out, schema, Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        column::<Int64Type>(&mut group, &[100, 101, 102], None);
+        // 1.5, 0.25 and 65504.
+        let halves = [0x3e00u16, 0x3400, 0x7bff].map(|bits| ByteArray::from(bits.to_le_bytes().to_vec()).into());
+        column::<FixedLenByteArrayType>(&mut group, &halves, None);
+        group.close().unwrap();
+        writer.close().unwrap();
+        let file = input(&path);
+        let (parquet, shape, _) = header(&file, TableOptions::default()).unwrap();
+        assert_eq!((parquet.index, shape), (Some(0), (3, 1)));
+        let note = "the first column is taken as row names; --index-col no to read the column as data";
+        assert_eq!(parquet.note.as_deref(), Some(note));
+        let mut reader = ParquetReader::open(&file, &parquet, EntryPolicy::default()).unwrap();
+        let mut out = [0.0; 3];
+        DenseReader::<f64>::read(&mut reader, 0..1, 0..3, &mut out).unwrap();
+        assert_eq!(out, [1.5, 0.25, 65504.0]);
     }
 
     #[test]

@@ -24,4 +24,6 @@ pub struct Parquet {
     pub columns: Vec<usize>,
     /// That of the column with the names of the rows.
     pub index: Option<usize>,
+    /// That the first column was taken for it, by the rule for tables in text.
+    pub note: Option<String>,
 }
