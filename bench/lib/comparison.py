@@ -211,7 +211,8 @@ def compare_with_baselines(rows, key=(OURS, "auto")):
         theirs = {row.round: time(row) for row in baseline}
         pairs = [(theirs[row.round], time(row)) for row in ours if row.round in theirs]
         ratios = [other / own if own < float("inf") else 0.0 for other, own in pairs if min(other, own) < float("inf")]
-    seconds = [row.seconds for key in times for row in others[key] if row.seconds is not None]
+    closest = min(times, key=lambda key: min(row.lowest_error or float("inf") for row in others[key]), default=None)
+    seconds = [row.seconds for row in others.get(closest, []) if row.seconds is not None]
     return Comparison(ours, baseline, ratios, min(seconds, default=0.0) / median(time(row) for row in ours))
 
 
