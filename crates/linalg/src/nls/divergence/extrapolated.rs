@@ -11,6 +11,7 @@
 
 use super::{DivergenceUpdate, FixedFactor};
 use crate::nls::Penalty;
+use crate::simd::dispatch_fn;
 use crate::{Block, Real};
 
 /// An update that minimises a majorant of a convex objective.
@@ -26,13 +27,14 @@ pub trait Majorant<T: Real>: DivergenceUpdate<T> {
 #[derive(Debug, Clone)]
 pub struct Extrapolated<T, R> {
     update: R,
-    /// The extrapolated rows of one call of `R::update_rows`.
+    /// The extrapolated rows of one call of `R::update_rows`, and the numbers of those that are updated from the last ones instead.
     from: Vec<T>,
+    again: Vec<usize>,
 }
 
 impl<T: Real, R: Majorant<T>> Extrapolated<T, R> {
     pub fn new(update: R, k: usize) -> Self {
-        Extrapolated { update, from: vec![T::zero(); R::ROWS * k] }
+        Extrapolated { update, from: vec![T::zero(); R::ROWS * k], again: Vec::with_capacity(R::ROWS) }
     }
 }
 
@@ -49,23 +51,30 @@ impl<T: Real, R: Majorant<T>> DivergenceUpdate<T> for Extrapolated<T, R> {
         last: &[T],
         penalty: Penalty,
     ) {
-        let Extrapolated { update, from } = self;
+        let Extrapolated { update, from, again } = self;
         let (k, tile) = (y.sums.len(), from.len());
         for (at, (x, last)) in x.chunks_mut(tile).zip(last.chunks(tile)).enumerate() {
             let first = first + at * R::ROWS;
             let from = &mut from[..x.len()];
             from.copy_from_slice(x);
             update.update_rows((block, first), y, x, &[], penalty);
-            let rows = x.chunks_exact_mut(k).zip(from.chunks_exact(k)).zip(last.chunks_exact(k));
-            for (i, ((x, from), last)) in rows.enumerate() {
-                if from == last {
-                    continue;
-                }
-                let rise = update.rise(y, last, from, x, penalty);
-                if rise.is_nan() || rise > 0.0 {
-                    x.copy_from_slice(last);
-                    update.update((block, first + i), y, x, penalty);
-                }
+            again.clear();
+            dispatch_fn(
+                #[inline(always)]
+                || {
+                    let rows = x.chunks_exact(k).zip(from.chunks_exact(k)).zip(last.chunks_exact(k));
+                    for (i, ((x, from), last)) in rows.enumerate() {
+                        let rise = if from == last { 0.0 } else { update.rise(y, last, from, x, penalty) };
+                        if rise.is_nan() || rise > 0.0 {
+                            again.push(i);
+                        }
+                    }
+                },
+            );
+            for &i in &*again {
+                let row = i * k..(i + 1) * k;
+                x[row.clone()].copy_from_slice(&last[row.clone()]);
+                update.update((block, first + i), y, &mut x[row], penalty);
             }
         }
     }
