@@ -27,14 +27,14 @@ pub trait Majorant<T: Real>: DivergenceUpdate<T> {
 #[derive(Debug, Clone)]
 pub struct Extrapolated<T, R> {
     update: R,
-    /// The extrapolated rows of one call of `R::update_rows`, and the numbers of those that are updated from the last ones instead.
+    /// The extrapolated rows of one call of `R::update_rows`, and whether each is updated from the last one instead.
     from: Vec<T>,
-    again: Vec<usize>,
+    again: Vec<bool>,
 }
 
 impl<T: Real, R: Majorant<T>> Extrapolated<T, R> {
     pub fn new(update: R, k: usize) -> Self {
-        Extrapolated { update, from: vec![T::zero(); R::ROWS * k], again: Vec::with_capacity(R::ROWS) }
+        Extrapolated { update, from: vec![T::zero(); R::ROWS * k], again: vec![false; R::ROWS] }
     }
 }
 
@@ -58,23 +58,20 @@ impl<T: Real, R: Majorant<T>> DivergenceUpdate<T> for Extrapolated<T, R> {
             let from = &mut from[..x.len()];
             from.copy_from_slice(x);
             update.update_rows((block, first), y, x, &[], penalty);
-            again.clear();
             dispatch_fn(
                 #[inline(always)]
                 || {
                     let rows = x.chunks_exact(k).zip(from.chunks_exact(k)).zip(last.chunks_exact(k));
-                    for (i, ((x, from), last)) in rows.enumerate() {
+                    for (((x, from), last), again) in rows.zip(&mut *again) {
                         let rise = if from == last { 0.0 } else { update.rise(y, last, from, x, penalty) };
-                        if rise.is_nan() || rise > 0.0 {
-                            again.push(i);
-                        }
+                        *again = rise.is_nan() || rise > 0.0;
                     }
                 },
             );
-            for &i in &*again {
-                let row = i * k..(i + 1) * k;
-                x[row.clone()].copy_from_slice(&last[row.clone()]);
-                update.update((block, first + i), y, &mut x[row], penalty);
+            let rows = x.chunks_exact_mut(k).zip(last.chunks_exact(k)).zip(&*again);
+            for (i, ((x, last), _)) in rows.enumerate().filter(|(_, (_, again))| **again) {
+                x.copy_from_slice(last);
+                update.update((block, first + i), y, x, penalty);
             }
         }
     }
